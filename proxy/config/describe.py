@@ -1,0 +1,159 @@
+"""A configuration as text: the routing table, then the whole of it as YAML, every default filled in, secrets masked.
+
+The text is a configuration again: unless something is masked, reading it gives the same one.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+
+from proxy.config.addresses import bracketed
+from proxy.config.values import Config, PoolConfig, is_secret
+from proxy.routing.backends import Backend
+from proxy.routing.pools import RingKey
+from proxy.routing.routes import Match, Pattern, Route
+
+_MASKED = "***"
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_NOT_TEXT = {"null", "true", "false", "yes", "no", "on", "off"}  # what YAML readers may take for something else
+_UNITS = (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001))  # seconds
+
+
+def describe(config: Config) -> str:
+    """What `check` prints."""
+    return "\n".join((*_table(config.routes), "", *_settings(config), ""))
+
+
+def _table(routes: Iterable[Route]) -> Iterator[str]:
+    rows = [("route", "leads to", "when")]
+    for route in routes:
+        conditions = (("path", route.match.path.text), *_conditions(route.match))
+        rows.append((route.name, _shares(route), ", ".join(f"{what} {_text(text)}" for what, text in conditions)))
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    yield "# The first route that matches is taken. An exact path is replaced by that of the backend's URL."
+    for name, shares, when in rows:
+        yield f"# {name:{first}}  {shares:{second}}  {when}"
+
+
+def _shares(route: Route) -> str:
+    if len(route.shares) == 1:
+        return next(iter(route.shares))
+    return ", ".join(f"{pool} {share}" for pool, share in route.shares.items())
+
+
+def _conditions(match: Match) -> Iterator[tuple[str, str]]:
+    """Every condition but the path: what it is asked of, and its text."""
+    for what, condition in (("host", match.host), ("protocol", match.protocol), ("method", match.method)):
+        if condition is not None:
+            yield what, condition.text
+    if match.name is not None:
+        yield "name", match.name.text
+    for name, pattern in match.params.items():
+        yield f"param {name}", pattern.text
+    for name, pattern in match.headers.items():
+        yield f"header {name}", _header(name, pattern)
+
+
+def _settings(config: Config) -> Iterator[str]:
+    listen, admin = config.listen, config.admin
+    yield "listen:"
+    yield f"  address: {_text(f'{bracketed(listen.host)}:{listen.port}')}"
+    for key, values in (("allowed_hosts", listen.allowed_hosts), ("allowed_origins", listen.allowed_origins)):
+        yield f"  # {key}: not checked" if values is None else f"  {key}: {_list(values)}"
+    yield f"  trusted_proxies: {_list(map(str, listen.trusted_proxies))}"
+    yield "admin:"
+    yield f"  address: {_text(f'{bracketed(admin.host)}:{admin.port}')}"
+    yield "  # token: none" if admin.token is None else f"  token: {_text(_MASKED)}"
+    yield "workers: 1"
+    yield "pools:"
+    for pool in config.pools.values():
+        yield from _pool(pool)
+    yield "routes:"
+    for route in config.routes:
+        yield from _route(route)
+    yield f"pins: {{store: memory, ttl: {_duration(config.pins.ttl)}, capacity: {config.pins.capacity}}}"
+    yield f"log: {{access: {_boolean(config.log.access)}, format: {config.log.format}}}"
+    yield f"drain: {_duration(config.drain)}"
+
+
+def _pool(pool: PoolConfig) -> Iterator[str]:
+    yield f"  {_text(pool.name)}:"
+    yield "    backends:"
+    for backend in pool.backends:
+        yield f"      - {_backend(backend)}"
+    yield f"    balance: {pool.balance}"
+    if pool.ring_key is not None:
+        yield f"    ring_key: {_text(_ring_key(pool.ring_key))}"
+    owner_tag = "" if pool.owner_tag is None else f", owner_tag: {_text(pool.owner_tag.pattern)}"
+    yield f"    tasks: {{state: local, search: false{owner_tag}}}"
+    yield "    listen: one"
+    yield f"    host: {pool.host}"
+    yield f"    timeouts: {{connect: {_duration(pool.connect_timeout)}}}"
+
+
+def _backend(backend: Backend) -> str:
+    url = f"http://{backend.authority}{backend.path}"
+    parts = f"weight: {backend.weight}, drain: {_boolean(backend.drain)}"
+    return f"{{id: {_text(backend.id)}, url: {_text(url)}, {parts}}}"
+
+
+def _ring_key(key: RingKey) -> str:
+    return f"{key.kind}:{key.field}" if key.field else key.kind
+
+
+def _route(route: Route) -> Iterator[str]:
+    match = route.match
+    yield f"  - name: {_text(route.name)}"
+    yield "    match:"
+    yield f"      path: {_text(match.path.text)}"
+    for what, text in _conditions(match):
+        if " " not in what:
+            yield f"      {what}: {_text(text)}"
+    for what, patterns in (("param", match.params), ("header", match.headers)):
+        if patterns:
+            shown = {
+                name: _header(name, pattern) if what == "header" else pattern.text for name, pattern in patterns.items()
+            }
+            yield f"      {what}: {{{', '.join(f'{_text(name)}: {_text(text)}' for name, text in shown.items())}}}"
+    if list(route.shares.values()) == [1]:
+        yield f"    pool: {_text(next(iter(route.shares)))}"
+    else:
+        yield f"    split: {{{', '.join(f'{_text(pool)}: {share}' for pool, share in route.shares.items())}}}"
+
+
+def _header(name: str, pattern: Pattern) -> str:
+    return _MASKED if is_secret(name) else pattern.text
+
+
+def _list(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(_text, values))}]"
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _duration(seconds: float) -> str:
+    """The duration in the largest unit that gives an integer, so that reading it gives the same float."""
+    for unit, size in _UNITS:
+        count = round(seconds / size)
+        if count * size == seconds and (count or unit == "s"):
+            return f"{count}{unit}"
+    return f"{Decimal(repr(seconds)):f}s"
+
+
+def _text(text: str) -> str:
+    """The text as a YAML scalar on one line, in quotes where it needs them, and with `${` escaped."""
+    text = text.replace("${", "$${")
+    if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
+        return text
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"

@@ -1,0 +1,108 @@
+"""What a checked configuration is: frozen values, every default filled in."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from typing import Literal
+
+from proxy.routing.backends import Backend
+from proxy.routing.pools import RingKey
+from proxy.routing.routes import Route
+
+Network = IPv4Network | IPv6Network
+Balance = Literal["least_in_flight", "round_robin", "ring"]
+HostRule = Literal["preserve", "backend"]
+LogFormat = Literal["json", "text"]
+
+DEFAULT_CONNECT_TIMEOUT = 2.0  # seconds
+DEFAULT_DRAIN = 25.0  # seconds
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+"""What a listener on loopback is called by its own machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where clients come in. `host` has no brackets; port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    allowed_hosts: tuple[str, ...] | None = None
+    """Host fields that are served: lower case; without a port any port is meant. None: not checked."""
+    allowed_origins: tuple[str, ...] | None = None
+    """Origin fields that are served, lower case and without a default port. None: not checked."""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Peers whose X-Forwarded-* fields are continued instead of replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """Where operators and Prometheus come in. The token is a secret; off loopback there always is one."""
+
+    host: str = "127.0.0.1"
+    port: int = 9901
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """A pool as configured. `backends` keep their order; `connect_timeout` is in seconds."""
+
+    name: str
+    backends: tuple[Backend, ...]
+    balance: Balance = "least_in_flight"
+    ring_key: RingKey | None = None
+    """Given exactly where `balance` is ring."""
+    owner_tag: re.Pattern[str] | None = None
+    """Its group `backend` names the owner where it matches the start of a task id."""
+    host: HostRule = "preserve"
+    connect_timeout: float = DEFAULT_CONNECT_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """How long a pin lives at least, in seconds, and how many there may be."""
+
+    ttl: float = 86_400.0
+    capacity: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is logged, and how. `access`: a line for every request."""
+
+    access: bool = True
+    format: LogFormat = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration, checked. `drain`: seconds that requests under way may take after SIGTERM."""
+
+    listen: Listen
+    admin: Admin
+    pools: Mapping[str, PoolConfig]
+    routes: tuple[Route, ...]
+    pins: Pins = Pins()
+    log: Log = Log()
+    drain: float = DEFAULT_DRAIN
+
+    @property
+    def wanted_fields(self) -> frozenset[bytes]:
+        """Lower-case names of the request fields that conditions and ring keys ask for, beside the routing headers."""
+        names = {name for route in self.routes for name in route.match.headers}
+        for pool in self.pools.values():
+            if pool.ring_key is not None and pool.ring_key.kind == "authorization":
+                names.add("authorization")
+            elif pool.ring_key is not None and pool.ring_key.kind == "header":
+                names.add(pool.ring_key.field)
+        return frozenset(name.encode("ascii") for name in names)
+
+
+_SECRET = re.compile(r"authorization|cookie|.*(?:api-?key|token|secret|password).*")
+
+
+def is_secret(header: str) -> bool:
+    """True if the values of this header (lower case) are likely credentials: they are never printed."""
+    return _SECRET.fullmatch(header) is not None

@@ -1,0 +1,1 @@
+"""What operators talk to: the admin interface, served by aiohttp."""

@@ -1,0 +1,204 @@
+"""The admin interface: health, metrics, and how the pools stand, for those who may ask.
+
+Rules:
+* /metrics, /healthz and /readyz are open; /api needs the token, where one is set.
+* Every request names this server in Host (a page elsewhere can point its own name at our address), and comes from no
+  other origin's page.
+* No answer holds a token, a task's id or a client's data.
+"""
+
+import hmac
+import re
+from collections.abc import Callable, Collection, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+
+from proxy.metrics import Metrics, tasks_held
+from proxy.pins.store import PinStore
+from proxy.routing.pools import Pool
+
+PATHS = ("/metrics", "/healthz", "/readyz", "/api/pools")
+SHUTDOWN_WAIT = 1.0
+"""Seconds that answers under way have at the end; a scrape takes some milliseconds."""
+
+_AUTHORITY = re.compile(r"(?:(https?)://)?(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
+_DEFAULT_PORT = {"http": 80, "https": 443}
+
+
+def admin_app(
+    *,
+    metrics: Metrics,
+    pools: Callable[[], Mapping[str, Pool]],
+    pins: PinStore,
+    readiness: Callable[[], str | None],
+    version: str,
+    token: str | None,
+    allowed_hosts: Collection[str],
+) -> web.Application:
+    """The application that serve_admin serves.
+
+    `readiness` answers None, or why no requests should come. `allowed_hosts` are names without port, besides the
+    addresses the server is reached at. Raises ValueError for an empty token, which would let everybody in.
+    """
+    if token == "":
+        raise ValueError("the admin token is empty")
+    admin = _Admin(metrics, pools, pins, readiness, version)
+    app = web.Application(middlewares=[_errors_as_json, _own_host_only(allowed_hosts)])
+    app.router.add_get("/", admin.index)
+    app.router.add_get("/metrics", admin.metrics)
+    app.router.add_get("/healthz", admin.health)
+    app.router.add_get("/readyz", admin.ready)
+    app.router.add_get("/api/pools", _with_token(token, admin.pools))
+    return app
+
+
+class AdminServer:
+    """An admin interface that listens."""
+
+    def __init__(self, runner: web.AppRunner) -> None:
+        self._runner = runner
+
+    @property
+    def port(self) -> int:
+        """The port in use: the system's choice where 0 was asked for."""
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def close(self) -> None:
+        """Stops listening, and waits up to SHUTDOWN_WAIT for answers under way. Idempotent."""
+        await self._runner.cleanup()
+
+
+async def serve_admin(app: web.Application, host: str, port: int) -> AdminServer:
+    """Listens at host and port (0: any that is free). Raises OSError when it cannot."""
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_WAIT)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except BaseException:
+        await runner.cleanup()
+        raise
+    return AdminServer(runner)
+
+
+class _Admin:
+    def __init__(
+        self,
+        metrics: Metrics,
+        pools: Callable[[], Mapping[str, Pool]],
+        pins: PinStore,
+        readiness: Callable[[], str | None],
+        version: str,
+    ) -> None:
+        self._metrics = metrics
+        self._pools = pools
+        self._pins = pins
+        self._readiness = readiness
+        self._version = version
+
+    async def index(self, request: web.Request) -> web.Response:
+        return web.json_response({"name": "mcp-routing-proxy", "version": self._version, "paths": PATHS})
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        body, content_type = await self._metrics.render()
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+
+    async def health(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(self, request: web.Request) -> web.Response:
+        reason = self._readiness()
+        return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
+
+    async def pools(self, request: web.Request) -> web.Response:
+        held = await tasks_held(self._pins)
+        pools = [
+            {
+                "name": pool.name,
+                "ring_generation": pool.ring_generation,
+                "backends": [
+                    {
+                        "id": member.backend.id,
+                        "address": member.backend.authority,
+                        "weight": member.backend.weight,
+                        "draining": member.backend.drain,
+                        "in_flight": member.in_flight,
+                        # null: the pin store does not answer
+                        "tasks_held": None if held is None else held.get((pool.name, member.backend.id), 0),
+                    }
+                    for member in pool.members
+                ],
+            }
+            for pool in self._pools().values()
+        ]
+        return web.json_response({"pools": pools, "pins": len(self._pins), "version": self._version})
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPError as error:
+        headers = {name: error.headers[name] for name in (hdrs.ALLOW, hdrs.WWW_AUTHENTICATE) if name in error.headers}
+        return web.json_response({"error": error.reason}, status=error.status, headers=headers)
+
+
+def _own_host_only(allowed_hosts: Collection[str]) -> Middleware:
+    allowed = frozenset(host.lower() for host in allowed_hosts)
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        hosts = request.headers.getall(hdrs.HOST, [])
+        match = _AUTHORITY.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        if match is None or match[1] or not (match[2] in allowed or _is_own(match[2], request)):
+            raise web.HTTPMisdirectedRequest(reason="the Host field names no host of this server")
+        for origin in request.headers.getall(hdrs.ORIGIN, []):
+            if not _is_same(origin.lower(), host=match[2], port=match[3]):
+                raise web.HTTPForbidden(reason="the request comes from another origin")
+        return await handler(request)
+
+    return check
+
+
+def _is_own(host: str, request: web.Request) -> bool:
+    """True if the host is the address that the client reached us at, or localhost and that is a loopback address."""
+    sockname = None if request.transport is None else request.transport.get_extra_info("sockname")
+    own = _address(sockname[0]) if isinstance(sockname, tuple) else None
+    if own is None:
+        return False
+    return own.is_loopback if host == "localhost" else _address(host) == own
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _is_same(origin: str, *, host: str, port: str | None) -> bool:
+    """True if an Origin field stands for a page of this host and port (RFC 6454, 7); `null` never does."""
+    match = _AUTHORITY.fullmatch(origin)
+    if match is None or match[1] is None:
+        return False
+    default = _DEFAULT_PORT[match[1]]
+    return match[2] == host and int(match[3] or default) == int(port or default)
+
+
+def _with_token(token: str | None, handler: Handler) -> Handler:
+    """The handler for those who show the token (RFC 6750, 2.1), or for all where none is set."""
+    if token is None:
+        return handler
+    expected = token.encode()
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+        # compare_digest: how long a comparison takes must not tell how much of a guess is right.
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode(errors="surrogateescape"), expected):
+            raise web.HTTPUnauthorized(headers={hdrs.WWW_AUTHENTICATE: 'Bearer realm="mcp-routing-proxy"'})
+        return await handler(request)
+
+    return guarded

@@ -1,0 +1,1 @@
+"""Where a pool's backends come from: the seam DiscoverySource and its implementations."""

@@ -1,0 +1,1 @@
+"""Who owns which task: the seam PinStore and its implementations."""

@@ -1,0 +1,1 @@
+"""Pure decisions: no sockets, clocks, await or logging; everything here is tested by calling it."""

@@ -1,0 +1,128 @@
+"""Every failure the proxy answers for: its reason, status, JSON-RPC code, and whether anything was sent.
+
+The reason is what clients read in `Mcp-Proxy-Error`, operators in `rejected_total{reason}`. A class is a row of the
+table; `nothing_sent` says that the request cannot have reached a backend, so that another one may be tried.
+"""
+
+from typing import ClassVar
+
+
+class ProxyError(Exception):
+    """A request that the proxy answers itself. `str()` of it goes to the client: no ids, no addresses."""
+
+    reason: ClassVar[str]
+    status: ClassVar[int]
+    code: ClassVar[int] = -32000
+    modern_code: ClassVar[int | None] = None
+    """JSON-RPC code for clients of 2026-07-28 and later, where it differs from `code`."""
+    retry_after: ClassVar[int | None] = None
+    """Seconds for the `Retry-After` field, or None for no such field."""
+    nothing_sent: ClassVar[bool] = False
+
+    def code_for(self, *, modern: bool) -> int:
+        """The JSON-RPC code for a client of this era; legacy clients never see -32020 (they would switch era)."""
+        return self.modern_code if modern and self.modern_code is not None else self.code
+
+
+class DuplicateHeader(ProxyError):
+    """A routing header came twice (MCP 2026-07-28, Streamable HTTP, Server Validation)."""
+
+    reason = "duplicate_header"
+    status = 400
+    modern_code = -32020
+
+
+class MalformedHeader(ProxyError):
+    """A routing header that had to be read does not decode (Streamable HTTP, Value Encoding)."""
+
+    reason = "malformed_header"
+    status = 400
+    modern_code = -32020
+
+
+class BadRequest(ProxyError):
+    """The request does not parse, or two parsers could frame it differently."""
+
+    reason = "bad_request"
+    status = 400
+
+
+class Unsupported(ProxyError):
+    """CONNECT or Upgrade."""
+
+    reason = "unsupported"
+    status = 501
+
+
+class ForbiddenHost(ProxyError):
+    """The Host field is not among the listener's allowed hosts."""
+
+    reason = "forbidden_host"
+    status = 421
+
+
+class ForbiddenOrigin(ProxyError):
+    """The Origin field is not among the listener's allowed origins (Streamable HTTP, Security & Endpoint)."""
+
+    reason = "forbidden_origin"
+    status = 403
+
+
+class NoRoute(ProxyError):
+    """No route's conditions are met."""
+
+    reason = "no_route"
+    status = 404
+
+
+class HeadTooLarge(ProxyError):
+    """The head is over a limit: bytes, fields, one Mcp-* value, or Mcp-Param-* fields."""
+
+    reason = "head_too_large"
+    status = 431
+
+
+class NoBackend(ProxyError):
+    """The pool has no backend that takes new work, or none is left to try."""
+
+    reason = "no_backend"
+    status = 503
+    retry_after = 1
+
+
+class OwnerDown(ProxyError):
+    """The backend that owns the task cannot be reached; any other would call the task unknown."""
+
+    reason = "owner_down"
+    status = 503
+    retry_after = 1
+
+
+class ConnectFailed(ProxyError):
+    """The backend refused the connection, or its name does not resolve."""
+
+    reason = "connect_failed"
+    status = 502
+    nothing_sent = True
+
+
+class ConnectTimeout(ProxyError):
+    """The backend did not accept the connection in time."""
+
+    reason = "connect_timeout"
+    status = 504
+    nothing_sent = True
+
+
+class BackendClosed(ProxyError):
+    """The backend closed the connection before its response was complete."""
+
+    reason = "backend_closed"
+    status = 502
+
+
+class BadResponse(ProxyError):
+    """The backend's response does not parse, or two parsers could frame it differently."""
+
+    reason = "bad_response"
+    status = 502

@@ -1,0 +1,1 @@
+"""HTTP/1.1 on sockets, and the pure readers of its bytes."""

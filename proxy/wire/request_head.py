@@ -1,0 +1,332 @@
+"""Heads of requests: read, checked, and turned into the bytes to send on; how a request's body is framed.
+
+httptools has validated the syntax of every head that comes here (it refuses bare CR and LF, obs-fold, NUL, blanks
+before a colon, several Content-Lengths, Content-Length with Transfer-Encoding). Here stands what it does not check, and
+what two parsers could otherwise frame differently:
+* one transfer coding, a final `chunked`, never on HTTP/1.0; a request line of exactly three words; HTTP/1.0 or 1.1;
+* exactly one valid Host on HTTP/1.1; a target in origin form without dot segments, `//`, or encoded `/ \\ .`;
+* limits on bytes, fields, one Mcp-* value and the number of Mcp-Param-*.
+Fields are kept as the lines they came in: what is forwarded is forwarded byte for byte.
+
+The heads of one connection mostly differ in Mcp-Name and Content-Length alone. What follows from all the other lines is
+a `Frame`; a head with the same other lines as the one before shares its frame, and with it the bytes to send on.
+"""
+
+import re
+from typing import NamedTuple
+
+from proxy.routing import headers as fields
+from proxy.routing.errors import BadRequest, DuplicateHeader, HeadTooLarge, ProxyError
+from proxy.routing.headers import RoutingHeaders, is_modern
+from proxy.routing.ownership import may_teach
+from proxy.wire.limits import MAX_FIELDS, MAX_HEAD, OWS, remember
+
+MAX_ROUTING_VALUE = 8 * 1024  # bytes of one Mcp-* value
+MAX_PARAMS = 64  # Mcp-Param-* fields of one request
+_MAX_SENT = 8  # heads kept ready per frame: with `host: backend` there is one for each backend
+
+_METHOD = re.compile(rb"[A-Z-]+")
+_TARGET = re.compile(rb"/[!\"$-\[\]-~]*")  # origin form: visible ASCII but `#` and backslash (RFC 9112, 3.2.1)
+_DEVIOUS = re.compile(rb"//|/\.{1,2}(?:/|$)|%(?:2f|5c|2e)", re.IGNORECASE)
+_HOST = re.compile(rb"(?P<name>[A-Za-z0-9._~%!$&'()*+,;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+
+
+class Frame:
+    """What follows from a head's lines other than Mcp-Name and Content-Length."""
+
+    __slots__ = (
+        "accept_encoding",
+        "chunked",
+        "expect",
+        "forwarded",
+        "has_length",
+        "host",
+        "http10",
+        "keep_alive",
+        "kept",
+        "length_at",
+        "length_prefix",
+        "lines",
+        "name_at",
+        "name_prefix",
+        "origin",
+        "path",
+        "query",
+        "routing",
+        "sent",
+        "teaches",
+        "verb",
+    )
+
+    lines: list[bytes]
+    """All lines of the head, the two that may differ left empty; no lines at all: not to be shared."""
+    name_at: int
+    name_prefix: bytes
+    length_at: int
+    length_prefix: bytes
+    verb: bytes
+    path: bytes
+    query: bytes
+    """With its `?`, or empty."""
+    http10: bool
+    host: bytes
+    """The Host value, or empty (possible on HTTP/1.0 only)."""
+    kept: list[bytes]
+    """The end-to-end fields but those that this proxy writes itself, each as it came, without CRLF."""
+    accept_encoding: list[bytes]
+    """The Accept-Encoding fields, as lines."""
+    has_length: bool
+    chunked: bool
+    expect: bytes
+    origin: str | None
+    forwarded: dict[int, bytes]
+    """X-Forwarded-For, -Proto and -Host as they came, by field kind."""
+    keep_alive: bool
+    routing: RoutingHeaders
+    """Of the first head with this frame."""
+    teaches: bool
+    """True if the answer has to be watched."""
+    sent: dict[tuple[bytes, bytes], bytes]
+    """The bytes to send on, up to the lines that may differ, by target and host."""
+
+
+class RequestHead(NamedTuple):
+    """One request's head, read."""
+
+    frame: Frame
+    routing: RoutingHeaders
+    length: int
+    """Content-Length; 0 when absent."""
+    name_line: bytes
+    """The Mcp-Name field as it came, with CRLF, or empty."""
+    fault: ProxyError | None = None
+    """Why the request is to be refused, or None."""
+
+
+class RequestHeadReader:
+    """Reads request heads. `wanted`: lower-case names of further fields that routes and ring keys ask for."""
+
+    def __init__(self, wanted: frozenset[bytes] = frozenset()) -> None:
+        self._wanted = wanted
+        self._kinds: dict[bytes, int] = {}
+        self._hosts: dict[bytes, str] = {}
+
+    def read(self, head: bytes, before: Frame | None = None) -> RequestHead:
+        """Reads one head, from its request line to its empty line; `before`: the frame of the connection's last one.
+
+        Raises BadRequest, HeadTooLarge.
+        """
+        lines = head.split(b"\r\n")
+        # Below this size no limit can be passed that the first head with this frame has not met.
+        if before is not None and len(lines) == len(before.lines) and len(head) <= MAX_ROUTING_VALUE:
+            name_line, length_line = lines[before.name_at], lines[before.length_at]
+            lines[before.name_at] = lines[before.length_at] = b""
+            if (
+                lines == before.lines
+                and name_line.startswith(before.name_prefix)
+                and length_line.startswith(before.length_prefix)
+            ):
+                return _of_frame(before, name_line, length_line)
+            lines = head.split(b"\r\n")
+        return self._read_anew(head, lines)
+
+    def _read_anew(self, head: bytes, lines: list[bytes]) -> RequestHead:
+        if len(head) > MAX_HEAD:
+            raise HeadTooLarge(f"the head has more than {MAX_HEAD} bytes")
+        if len(lines) - 3 > MAX_FIELDS:
+            raise HeadTooLarge(f"the head has more than {MAX_FIELDS} fields")
+        frame = Frame()
+        frame.verb, frame.path, frame.query, frame.http10 = _request_line(lines[0])
+        frame.kept, frame.accept_encoding = [], []
+        frame.name_at = frame.length_at = -1  # the last line, which is empty
+        frame.name_prefix = frame.length_prefix = b""
+        found: dict[int, bytes] = {}
+        repeated: list[int] = []
+        params: list[tuple[str, str]] = []
+        asked: dict[str, str] = {}
+        for at, line in enumerate(lines[1:-2], start=1):
+            name, _, value = line.partition(b":")
+            kind = self._kind(name)
+            if kind == fields.NAME:
+                frame.name_at, frame.name_prefix = at, name + b":"
+            elif kind >= fields.KEPT:
+                frame.kept.append(line)
+            if kind == fields.PARAM:
+                params.append((name[10:].lower().decode("latin-1"), _text(value)))
+            elif kind == fields.WANTED:
+                known = name.lower().decode("latin-1")
+                asked[known] = f"{asked[known]}, {_text(value)}" if known in asked else _text(value)
+            elif kind == fields.ACCEPT_ENCODING:
+                frame.accept_encoding.append(line)
+            elif kind in (fields.PASSED, fields.DROPPED):
+                continue
+            elif kind in found:
+                repeated.append(kind)
+                found[kind] += b", " + value.strip(OWS)
+            else:
+                found[kind] = value.strip(OWS)
+                if kind == fields.LENGTH:
+                    frame.length_at, frame.length_prefix = at, name + b":"
+
+        frame.forwarded = found
+        frame.keep_alive = not frame.http10
+        if fields.CONNECTION in found:
+            _apply_connection(frame, found[fields.CONNECTION])
+        host_text = self._apply_host(frame, found.get(fields.HOST), repeated=fields.HOST in repeated)
+        length = _apply_framing(frame, found, repeated)
+        frame.expect = b"" if frame.http10 else found.get(fields.EXPECT, b"")
+        origin = found.get(fields.ORIGIN)
+        frame.origin = None if origin is None else origin.decode("latin-1")
+        version = found.get(fields.VERSION, b"").decode("latin-1")
+        session, mcp_name = found.get(fields.SESSION), found.get(fields.NAME)
+        frame.routing = RoutingHeaders(
+            verb=frame.verb.decode("ascii"),
+            path=frame.path.decode("ascii"),
+            host=host_text,
+            version=version,
+            modern=is_modern(version),
+            method=found.get(fields.METHOD, b"").decode("latin-1"),
+            session=None if session is None else session.decode("latin-1"),
+            params=tuple(params),
+            fields=asked,
+            name=None if mcp_name is None else mcp_name.decode("latin-1"),
+        )
+        frame.teaches = may_teach(frame.routing)
+        frame.sent = {}
+        fault = _routing_fault(found, repeated, params)
+        name_line = lines[frame.name_at] + b"\r\n" if mcp_name is not None else b""
+        lines[frame.name_at] = lines[frame.length_at] = b""
+        frame.lines = lines if fault is None else []
+        return RequestHead(frame, frame.routing, length, name_line, fault)
+
+    def _kind(self, name: bytes) -> int:
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = remember(self._kinds, name, fields.field_kind(name, self._wanted))
+        return kind
+
+    def _apply_host(self, frame: Frame, value: bytes | None, *, repeated: bool) -> str:
+        """Keeps the Host value and returns its name in lower case, without port."""
+        frame.host = value or b""
+        if value is None:
+            if frame.http10:
+                return ""
+            raise BadRequest("no Host field")
+        if repeated:
+            raise BadRequest("more than one Host field")
+        text = self._hosts.get(value)
+        if text is None:
+            found = _HOST.fullmatch(value)
+            if found is None:
+                raise BadRequest("the Host field is not a host with an optional port")
+            text = remember(self._hosts, value, found["name"].lower().decode("ascii"))
+        return text
+
+
+def _of_frame(frame: Frame, name_line: bytes, length_line: bytes) -> RequestHead:
+    """A head that differs from the frame's first one in the name and the length alone."""
+    length = length_line[len(frame.length_prefix) :].strip(OWS)
+    if length and not length.isdigit():
+        raise BadRequest("Content-Length must be one number")
+    size = int(length) if length else 0
+    if not name_line:
+        return RequestHead(frame, frame.routing, size, b"")
+    name = name_line[len(frame.name_prefix) :].strip(OWS).decode("latin-1")
+    return RequestHead(frame, RoutingHeaders(*frame.routing[:-1], name), size, name_line + b"\r\n")
+
+
+def _text(value: bytes) -> str:
+    return value.strip(OWS).decode("latin-1")
+
+
+def _request_line(line: bytes) -> tuple[bytes, bytes, bytes, bool]:
+    words = line.split(b" ")
+    if len(words) != 3 or _METHOD.fullmatch(words[0]) is None:
+        raise BadRequest("the request line is not `METHOD target HTTP/1.1`")
+    verb, target, version = words
+    if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+        raise BadRequest("the version is not HTTP/1.1 or HTTP/1.0")
+    if _TARGET.fullmatch(target) is None:
+        raise BadRequest("the target is not an absolute path of visible ASCII without `#` and backslash")
+    path, mark, query = target.partition(b"?")
+    if _DEVIOUS.search(path) is not None:
+        raise BadRequest("the target's path has `//`, dot segments or an encoded slash, backslash or dot")
+    return verb, path, mark + query, version == b"HTTP/1.0"
+
+
+def _apply_connection(frame: Frame, value: bytes) -> None:
+    """Decides keep-alive and takes out the fields that `Connection` names (RFC 9110, 7.6.1)."""
+    tokens = {token.strip(OWS) for token in value.lower().split(b",")}
+    frame.keep_alive = (b"keep-alive" in tokens or not frame.http10) and b"close" not in tokens
+    named = tokens - fields.HOP_BY_HOP - {b"close", b""}
+    if any(fields.is_protected(token) for token in named):
+        raise BadRequest("Connection names a field that decides where a request goes or what it carries")
+    if named:
+        frame.kept = [line for line in frame.kept if line.partition(b":")[0].lower() not in named]
+
+
+def _apply_framing(frame: Frame, found: dict[int, bytes], repeated: list[int]) -> int:
+    """Decides how the body is framed and returns its length (RFC 9112, 6.3)."""
+    coding, length = found.get(fields.TRANSFER), found.get(fields.LENGTH)
+    frame.chunked, frame.has_length = coding is not None, length is not None
+    if coding is not None:
+        if frame.http10 or length is not None or coding.lower() != b"chunked":
+            raise BadRequest("Transfer-Encoding must be `chunked` alone, on HTTP/1.1, without Content-Length")
+        return 0
+    if length is None:
+        return 0
+    if fields.LENGTH in repeated or not length.isdigit():
+        raise BadRequest("Content-Length must be one number")
+    return int(length)
+
+
+def _routing_fault(found: dict[int, bytes], repeated: list[int], params: list[tuple[str, str]]) -> ProxyError | None:
+    if len(params) > MAX_PARAMS:
+        return HeadTooLarge(f"more than {MAX_PARAMS} Mcp-Param-* fields")
+    values = [len(found.get(kind, b"")) for kind in fields.ONLY_ONCE] + [len(value) for _, value in params]
+    if max(values) > MAX_ROUTING_VALUE:
+        return HeadTooLarge(f"a Mcp-* value has more than {MAX_ROUTING_VALUE} bytes")
+    for kind in repeated:
+        if kind in fields.ONLY_ONCE:
+            return DuplicateHeader(f"{fields.ONLY_ONCE[kind]} comes more than once")
+    return None
+
+
+def request_for_backend(head: RequestHead, *, target: bytes, host: bytes, forwarded: "Forwarded") -> bytes:
+    """The head to send, with `target` and `host` as the backend is to see them.
+
+    A body is announced as it came, with its length or chunked. An answer that has to be watched is asked for uncoded.
+    """
+    frame = head.frame
+    start = frame.sent.get((target, host))
+    if start is None:
+        lines = [b"%b %b HTTP/1.1\r\nHost: %b" % (frame.verb, target, host), *frame.kept, *forwarded.fields(frame)]
+        lines += [b"Accept-Encoding: identity"] if frame.teaches else frame.accept_encoding
+        if frame.expect:
+            lines.append(b"Expect: " + frame.expect)
+        if frame.chunked:
+            lines.append(b"Transfer-Encoding: chunked")
+        if len(frame.sent) >= _MAX_SENT:
+            frame.sent.clear()
+        start = frame.sent[target, host] = b"\r\n".join([*lines, b""])
+    if frame.has_length:
+        return b"%b%bContent-Length: %d\r\n\r\n" % (start, head.name_line, head.length)
+    return b"%b%b\r\n" % (start, head.name_line)
+
+
+class Forwarded(NamedTuple):
+    """Who forwards: the client's address, whether its word on forwarding counts, and how it came in."""
+
+    peer: bytes
+    trusted: bool
+    scheme: bytes
+
+    def fields(self, frame: Frame) -> list[bytes]:
+        """X-Forwarded-For, -Proto and -Host: a trusted proxy's are kept and appended to, anyone else's replaced."""
+        told = frame.forwarded if self.trusted else {}
+        seen = told.get(fields.FORWARDED_FOR)
+        return [
+            b"X-Forwarded-For: " + (self.peer if not seen else seen + b", " + self.peer),
+            b"X-Forwarded-Proto: " + told.get(fields.FORWARDED_PROTO, self.scheme),
+            b"X-Forwarded-Host: " + told.get(fields.FORWARDED_HOST, frame.host),
+        ]

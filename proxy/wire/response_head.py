@@ -1,0 +1,202 @@
+"""Heads of responses: a backend's read, checked and turned into the bytes for the client; and the proxy's own answers.
+
+As with requests, httptools has validated the syntax, and here stands what two parsers could frame differently. The
+heads that a backend sends on one connection mostly differ in Content-Length alone; what follows from the other lines is
+shared from one head to the next.
+"""
+
+import json
+import re
+from http import HTTPStatus
+from typing import NamedTuple
+
+from proxy.routing.errors import BadResponse, ProxyError
+from proxy.routing.headers import HOP_BY_HOP
+from proxy.wire.limits import MAX_FIELDS, OWS, remember
+
+_PASSED, _DROPPED, _CONNECTION, _LENGTH, _TRANSFER, _TYPE, _ENCODING = range(7)
+_KINDS = {
+    b"connection": _CONNECTION,
+    b"content-length": _LENGTH,
+    b"transfer-encoding": _TRANSFER,
+    b"content-type": _TYPE,
+    b"content-encoding": _ENCODING,
+}
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t -~\x80-\xff]*))?")
+_BODYLESS = frozenset({204, 304})
+
+
+class ResponseFrame:
+    """What follows from a head's lines other than Content-Length."""
+
+    __slots__ = (
+        "bodyless",
+        "chunked",
+        "content_type",
+        "encoded",
+        "has_length",
+        "keep_alive",
+        "length_at",
+        "length_prefix",
+        "lines",
+        "start",
+        "status",
+        "to_head",
+    )
+
+    lines: list[bytes]
+    """All lines of the head, that of Content-Length left empty."""
+    length_at: int
+    length_prefix: bytes
+    to_head: bool
+    """True for the answer to a HEAD request."""
+    status: int
+    start: bytes
+    """The status line as HTTP/1.1 and the end-to-end fields as they came, with the last CRLF."""
+    has_length: bool
+    chunked: bool
+    bodyless: bool
+    """By status or by the request's method, whatever the fields say (RFC 9112, 6.3)."""
+    keep_alive: bool
+    content_type: bytes
+    """In lower case, without parameters."""
+    encoded: bool
+    """True if a content coding hides the body's text."""
+
+    @property
+    def interim(self) -> bool:
+        return self.status < 200
+
+
+class ResponseHead(NamedTuple):
+    """One response's head, read."""
+
+    frame: ResponseFrame
+    length: int | None
+    """Content-Length; None when absent. In a response without a body it tells nothing about the framing."""
+
+    @property
+    def body_length(self) -> int | None:
+        """How many bytes follow; None if chunked or until close."""
+        return 0 if self.frame.bodyless else self.length
+
+    @property
+    def until_close(self) -> bool:
+        return self.length is None and not self.frame.chunked and not self.frame.bodyless
+
+
+class ResponseHeadReader:
+    """Reads response heads."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[bytes, int] = {}
+
+    def read(self, head: bytes, *, to_head: bool, before: ResponseFrame | None = None) -> ResponseHead:
+        """Reads one head; `to_head`: it answers a HEAD request; `before`: the frame of the connection's last one.
+
+        Raises BadResponse.
+        """
+        lines = head.split(b"\r\n")
+        if before is not None and len(lines) == len(before.lines) and to_head is before.to_head:
+            length_line = lines[before.length_at]
+            lines[before.length_at] = b""
+            if lines == before.lines and length_line.startswith(before.length_prefix):
+                return ResponseHead(before, _length(length_line[len(before.length_prefix) :]) if length_line else None)
+            lines[before.length_at] = length_line
+        return self._read_anew(lines, to_head=to_head)
+
+    def _read_anew(self, lines: list[bytes], *, to_head: bool) -> ResponseHead:
+        if len(lines) - 3 > MAX_FIELDS:
+            raise BadResponse(f"the backend's head has more than {MAX_FIELDS} fields")
+        status_line = _STATUS_LINE.fullmatch(lines[0])
+        if status_line is None:
+            raise BadResponse("the backend's status line is not `HTTP/1.1 code reason`")
+        http10 = status_line[1] == b"0"
+        frame = ResponseFrame()
+        frame.status = int(status_line[2])
+        frame.to_head = to_head
+        frame.bodyless = to_head or frame.status < 200 or frame.status in _BODYLESS
+        frame.content_type, frame.encoded = b"", False
+        frame.length_at, frame.length_prefix = -1, b""  # the last line, which is empty
+        kept = [b"HTTP/1.1 %b %b" % (status_line[2], status_line[3] or b"")]
+        coding: bytes | None = None
+        length: int | None = None
+        tokens: set[bytes] = set()
+        for at, line in enumerate(lines[1:-2], start=1):
+            name, _, value = line.partition(b":")
+            kind = self._kind(name)
+            if kind in (_PASSED, _TYPE, _ENCODING):
+                kept.append(line)
+            if kind == _TYPE:
+                frame.content_type = value.partition(b";")[0].strip(OWS).lower()
+            elif kind == _ENCODING:
+                frame.encoded = frame.encoded or value.strip(OWS).lower() != b"identity"
+            elif kind == _LENGTH:
+                if length is not None:
+                    raise BadResponse("the backend sent Content-Length twice")
+                length, frame.length_at, frame.length_prefix = _length(value), at, name + b":"
+            elif kind == _TRANSFER:
+                coding = value.strip(OWS).lower() if coding is None else b"several"
+            elif kind == _CONNECTION:
+                tokens.update(token.strip(OWS) for token in value.lower().split(b","))
+        if coding is not None and (http10 or length is not None or coding != b"chunked"):
+            raise BadResponse("the backend's Transfer-Encoding is not `chunked` alone on HTTP/1.1")
+        frame.has_length = length is not None
+        frame.chunked = coding is not None and not frame.bodyless
+        frame.keep_alive = (b"keep-alive" in tokens or not http10) and b"close" not in tokens
+        if length is None and not frame.chunked and not frame.bodyless:
+            frame.keep_alive = False
+        frame.start = b"\r\n".join([*kept, b""])
+        frame.lines = lines
+        frame.lines[frame.length_at] = b""
+        return ResponseHead(frame, length)
+
+    def _kind(self, name: bytes) -> int:
+        kind = self._kinds.get(name)
+        if kind is None:
+            lower = name.lower()
+            kind = remember(self._kinds, name, _KINDS.get(lower, _DROPPED if lower in HOP_BY_HOP else _PASSED))
+        return kind
+
+
+def _length(value: bytes) -> int:
+    digits = value.strip(OWS)
+    if not digits.isdigit():
+        raise BadResponse("the backend's Content-Length is not one number")
+    return int(digits)
+
+
+def response_for_client(head: ResponseHead, *, http10: bool, keep_alive: bool) -> bytes:
+    """The head to send to a client. A body without length goes chunked to HTTP/1.1, until close to HTTP/1.0."""
+    frame, end = head.frame, b"\r\n"
+    if not keep_alive:
+        end = b"Connection: close\r\n\r\n"
+    elif http10:
+        end = b"Connection: keep-alive\r\n\r\n"
+    if head.length is not None and frame.status >= 200 and frame.status != 204:
+        return b"%bContent-Length: %d\r\n%b" % (frame.start, head.length, end)
+    if frame.bodyless or http10:
+        return frame.start + end
+    return b"%bTransfer-Encoding: chunked\r\n%b" % (frame.start, end)
+
+
+def error_response(error: ProxyError, *, modern: bool, keep_alive: bool, http10: bool, with_body: bool) -> bytes:
+    """The proxy's own answer: JSON-RPC without an id, which stands in a body that nobody parses."""
+    content = {
+        "jsonrpc": "2.0",
+        "error": {"code": error.code_for(modern=modern), "message": str(error), "data": {"reason": error.reason}},
+    }
+    body = json.dumps(content).encode()
+    lines = [
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"Mcp-Proxy-Error: {error.reason}",
+    ]
+    if error.retry_after is not None:
+        lines.append(f"Retry-After: {error.retry_after}")
+    if not keep_alive:
+        lines.append("Connection: close")
+    elif http10:
+        lines.append("Connection: keep-alive")
+    return "\r\n".join([*lines, "", ""]).encode() + (body if with_body else b"")

@@ -1,0 +1,95 @@
+"""Real MCP servers and a real MCP client as processes, for tests: started, waited for, and ended by their own id."""
+
+import asyncio
+import json
+import os
+import string
+import subprocess
+import sys
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parents[2]
+START_LIMIT = 60.0  # seconds; the SDK takes one or two to import, several times that where cores are few and busy
+GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+CLIENT_LIMIT = 60.0  # seconds
+
+
+@asynccontextmanager
+async def task_servers(n: int, *flags: str) -> AsyncIterator[list[int]]:
+    """The ports of `n` servers, instances `a`, `b`, ..., each started with these flags of `tasks_server.py`.
+
+    Nothing in here belongs to an event loop, so a fixture of any scope may hold it. What the servers have to say is
+    written to standard error at the end, where pytest shows it beside a failure: they are silent unless there is one.
+    Raises `RuntimeError` or `TimeoutError` if a server does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="task-servers-") as folder:
+        logs = {name: Path(folder, f"{name}.log") for name in string.ascii_lowercase[:n]}
+        processes: dict[str, subprocess.Popen[bytes]] = {}
+        try:
+            for name, log in logs.items():
+                command = [sys.executable, "-m", "tests.interop.tasks_server", "--instance", name, *flags]
+                with log.open("wb") as output:
+                    processes[name] = subprocess.Popen(
+                        command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                    )
+            deadline = time.monotonic() + START_LIMIT
+            yield [await _port(processes[name], log, deadline) for name, log in logs.items()]
+        finally:
+            _end(list(processes.values()))
+            for name in processes:
+                for line in logs[name].read_text(errors="replace").splitlines():
+                    if not line.startswith("port "):
+                        sys.stderr.write(f"server {name}: {line}\n")
+
+
+async def run_client(url: str, *flags: str) -> dict[str, Any]:
+    """What `tasks_client.py` counted at this URL. Its exit status is not looked at, so `--min` adds nothing here.
+
+    Raises `AssertionError` with what it wrote if it printed no counts or took too long.
+    """
+    command = [sys.executable, "-m", "tests.interop.tasks_client", url, *flags]
+    process = await asyncio.create_subprocess_exec(*command, cwd=PROJECT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        output, complaints = await asyncio.wait_for(process.communicate(), CLIENT_LIMIT)
+    except TimeoutError:
+        raise AssertionError(f"the client was not done within {CLIENT_LIMIT:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    lines = output.decode().splitlines()
+    if process.returncode not in (0, 1) or not lines:
+        raise AssertionError(f"the client ended with {process.returncode}:\n{complaints.decode(errors='replace')}")
+    counts: dict[str, Any] = json.loads(lines[-1])
+    return counts
+
+
+async def _port(process: subprocess.Popen[bytes], log: Path, deadline: float) -> int:
+    """The port that the server names in its log. It queues connections from then on, so nobody need ask again."""
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None
+        for line in log.read_text(errors="replace").splitlines(keepends=True):
+            if line.startswith("port ") and line.endswith(os.linesep):
+                return int(line.removeprefix("port "))
+        if ended:
+            raise RuntimeError(f"a server ended with status {process.returncode} instead of starting")
+        await asyncio.sleep(0.05)
+    raise TimeoutError(f"a server did not start within {START_LIMIT:g} s")
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + GRACE
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
