@@ -26,7 +26,7 @@ import http.client, sys; \
 admin = http.client.HTTPConnection('127.0.0.1', 9901, timeout=2); \
 admin.request('GET', '/healthz'); \
 sys.exit(admin.getresponse().status != 200)"]
-# SIGTERM drains; give `docker stop --time` a little more than the configuration's `drain`.
+# SIGTERM drains; give `docker stop -t` a little more than the configuration's `drain`.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["mcp-routing-proxy"]
 CMD ["serve", "-c", "/etc/mcp-routing-proxy/proxy.yaml"]

@@ -135,7 +135,7 @@ class Proxy:
         for client in list(self._clients):
             client.retire()
         try:
-            async with asyncio.timeout(self._config.drain):
+            async with asyncio.timeout(self._config.drain if self._clients else None):
                 await self._no_clients.wait()
         except TimeoutError:
             log.warning("%d connections were not done in time", len(self._clients))

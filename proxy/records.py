@@ -48,7 +48,11 @@ class RequestRecord:
     source: str
     """What named the backend: pin, tag, ring or balance; empty where none was chosen."""
     outcome: str
-    """served, unknown (the backend does not know the task) or owner_down; empty where no backend was chosen."""
+    """What came of the choice; empty where no backend was chosen.
+
+    served; unknown: the backend does not know the task; conflict: it made a task whose id another one owns already;
+    owner_down.
+    """
     backend_status: int
     """The status the backend answered, 0 for none."""
     duration: float

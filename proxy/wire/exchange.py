@@ -181,14 +181,15 @@ class Exchange:
         self._leave_backend()
         if may_try_another(failure, bound=failed.choice.bound):
             self._tried.append(failed.choice.member)
-            self._around.counters.retried(failed.lane.pool.name, failure.reason)
-            directory = self._around.directory
             try:
-                self._go_to(directory.find_another(self._head.routing, self._task, failed, self._tried))
-                self.flush_request()
-                return
+                other = self._around.directory.find_another(self._head.routing, self._task, failed, self._tried)
             except NoBackend:
                 pass  # all were tried: the last failure is the answer
+            else:
+                self._around.counters.retried(failed.lane.pool.name, failure.reason)
+                self._go_to(other)
+                self.flush_request()
+                return
         if failed.choice.bound:
             failure = OwnerDown("the backend that owns this task cannot be reached")
         self._error = failure

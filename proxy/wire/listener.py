@@ -22,10 +22,12 @@ log = logging.getLogger("proxy.listener")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound, listening, non-blocking TCP socket. Raises OSError, e.g. when the port is taken."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    """A bound, listening, non-blocking TCP socket. Raises OSError, naming the address, e.g. when the port is taken."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from error
+    family, kind, protocol, _, address = found[0]
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,9 +36,9 @@ def bind(host: str, port: int) -> socket.socket:
         sock.setblocking(False)
         sock.bind(address)
         sock.listen(_BACKLOG)
-    except OSError:
+    except OSError as error:
         sock.close()
-        raise
+        raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from error
     return sock
 
 
