@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ PROJECT = Path(__file__).parents[2]
 START_LIMIT = 60.0  # seconds; the SDK takes one or two to import, several times that where cores are few and busy
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 CLIENT_LIMIT = 60.0  # seconds
+NONE: Mapping[str, Sequence[str]] = {}
 
 
 @asynccontextmanager
-async def task_servers(n: int, *flags: str) -> AsyncIterator[list[int]]:
+async def task_servers(n: int, *flags: str, own: Mapping[str, Sequence[str]] = NONE) -> AsyncIterator[list[int]]:
     """The ports of `n` servers, instances `a`, `b`, ..., each started with these flags of `tasks_server.py`.
 
+    `own`: an instance's further flags, by its name, where not all servers are to be alike.
     Nothing in here belongs to an event loop, so a fixture of any scope may hold it. What the servers have to say is
     written to standard error at the end, where pytest shows it beside a failure: they are silent unless there is one.
     Raises `RuntimeError` or `TimeoutError` if a server does not start.
@@ -34,6 +36,7 @@ async def task_servers(n: int, *flags: str) -> AsyncIterator[list[int]]:
         try:
             for name, log in logs.items():
                 command = [sys.executable, "-m", "tests.interop.tasks_server", "--instance", name, *flags]
+                command += own.get(name, ())
                 with log.open("wb") as output:
                     processes[name] = subprocess.Popen(
                         command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
