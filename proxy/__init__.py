@@ -2,8 +2,9 @@
 
 The shell gathers facts, the core decides, the shell acts. One request walks:
 
-    accept -> head parsed -> RoutingHeaders (400) -> route, reachable pools (404) -> owner: pin or tag
-    -> pool's choice (503) -> lease of a backend connection -> head sent, body relayed as it comes
+    accept -> head parsed -> RoutingHeaders (400) -> admission (421, 403) -> route, reachable pools (404)
+    -> owner: of a task by pin, tag or search (503), of a session by tag (404); else who asked back before; else
+    the pool's choice (503) -> lease of a backend connection -> head sent, body relayed as it comes
     -> response head -> response relayed; what a piece teaches is stored, then the piece leaves
     -> one RequestRecord to metrics and access log, whatever happened
 
@@ -11,16 +12,22 @@ Layers, imports point down only (tests/test_layering.py holds this):
 
     cli
     demo                    three servers and the proxy in front of them
-    app                     composition root: Config -> a running proxy
+    inspection              commands that ask a configuration or a running proxy
+    app                     composition root: Config -> a running proxy, and its changes
     control                 the admin interface (aiohttp)
+    parts                   what a configuration makes: pools with their connections, admission, trust
     wire.exchange           the life of one request
-    wire.destination        where it goes: its task's owner, or a backend of its route's pool
+    wire.relay              its response on the way back
+    wire.surroundings       what all exchanges share
+    wire.search             one request to many backends: who owns this task?
+    wire.destination        where it goes: an owner, a search, or a backend of its route's pool
     wire.learning           what an answer teaches is stored before it leaves
+    explaining              where a made-up request would go, and why
     wire.client, wire.backend, wire.listener, metrics, access_log, pins, discovery
     background              loops and tasks that do not die silently
     config                  YAML -> frozen values
     wire.*_head, wire.events, wire.framing
                             pure: bytes of heads, server-sent events, where bodies end
-    records                 what happened to one request
-    routing                 pure decisions
+    wire.limits, records    limits of heads; what happened to one request
+    routing                 pure decisions; at their top those told to operators, at their bottom the errors
 """

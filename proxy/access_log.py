@@ -9,7 +9,10 @@ Rules:
 
 import json
 import logging
+import os
 import re
+import select
+import stat
 import time
 from collections import deque
 from collections.abc import Callable
@@ -68,9 +71,25 @@ class ByteStream(Protocol):
         ...
 
 
-def standard_output() -> ByteStream:
-    """Standard output without a buffer between: sys.stdout keeps lines back, and forgets where a failure struck."""
-    return open(1, "wb", buffering=0, closefd=False)
+_ATOMIC = 4096  # bytes that a pipe which says that it is writable takes without waiting (pipe(7), PIPE_BUF)
+
+
+class StandardOutput:
+    """Standard output, written to only where that cannot wait: a reader that stalls must not stop the proxy.
+
+    The descriptor stays as it is: other processes may share it, and would be surprised if it did not block.
+    """
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, data: bytes, /) -> int | None:
+        if self._is_file:
+            return os.write(self._descriptor, data)
+        return os.write(self._descriptor, data[:_ATOMIC]) if self._poll.poll(0) else None
 
 
 class AccessLog:

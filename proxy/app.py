@@ -5,34 +5,37 @@ and admin interface. `serve` adds the signals of a process.
 """
 
 import asyncio
-import ipaddress
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
-from proxy.access_log import AccessLog, standard_output
+from proxy.access_log import AccessLog, StandardOutput
 from proxy.background import Background
-from proxy.config import Config, Listen, PoolConfig
-from proxy.config.values import LOCAL_HOSTS
+from proxy.config import Config, ConfigError
+from proxy.config.addresses import bracketed
 from proxy.control.admin import AdminServer, admin_app, serve_admin
+from proxy.explaining import Explainer, Question
 from proxy.metrics import Metrics
+from proxy.parts import admission_of, close_all, lane_of, trust_of
 from proxy.pins.memory import MemoryPinStore
 from proxy.pins.store import PinStore
-from proxy.records import RequestRecord
-from proxy.routing.admission import Admission
-from proxy.routing.balancing import BalancingPolicy, LeastInFlight, RoundRobin
-from proxy.routing.errors import ProxyError
-from proxy.routing.pools import Pool
+from proxy.records import RequestRecord, refusal
+from proxy.routing.errors import Draining, ProxyError
+from proxy.routing.explanation import Explanation
+from proxy.routing.members import RECENT
+from proxy.routing.rounds import Rounds
 from proxy.routing.routes import RoutingTable
-from proxy.wire.backend import BackendConnections
 from proxy.wire.client import ClientConnection
 from proxy.wire.destination import Directory, Lane
-from proxy.wire.exchange import Exchange, Surroundings
+from proxy.wire.exchange import Exchange
 from proxy.wire.listener import Listener, bind
 from proxy.wire.request_head import RequestHead, RequestHeadReader
+from proxy.wire.search import Searches
+from proxy.wire.surroundings import Surroundings
 
+_CUT_LIMIT = 1.0  # seconds for clients to take what was sent when the drain is over
 _SWEEP = 0.5  # seconds between looks at idle backend connections
 _LOG_EVERY = 0.1  # seconds a line of the access log may wait
 
@@ -57,6 +60,12 @@ class Counts(Metrics):
         if self.access_log is not None:
             self.access_log.record(record)
 
+    def refused(self, client: str, reason: str, status: int) -> None:
+        """A request whose head was not understood was answered: counted, and logged with what is known of it."""
+        self.rejected(reason, status)
+        if self.access_log is not None:
+            self.access_log.record(refusal(client, reason, status))
+
 
 class Proxy:
     """A proxy of one configuration: `start` it, `drain` it. A ClientSide for its client connections.
@@ -69,7 +78,8 @@ class Proxy:
     ) -> None:
         self.heads = RequestHeadReader(config.wanted_fields)
         self._config = config
-        self._clients: set[ClientConnection] = set()
+        self.clients: set[ClientConnection] = set()
+        """Those connected now."""
         self._background = Background()
         self._listener: Listener | None = None
         self._admin: AdminServer | None = None
@@ -79,16 +89,21 @@ class Proxy:
         if pins is None:
             pins = MemoryPinStore(ttl=config.pins.ttl, capacity=config.pins.capacity, clock=clock)
         self._pins = pins
-        self.trusts = _trust(config.listen)
-        self._lanes = lanes = {name: _lane(pool, clock) for name, pool in config.pools.items()}
-        self._pools = {name: lane.pool for name, lane in lanes.items()}
-        self.counts = Counts(version=proxy_version(), pools=lambda: self._pools, pins=lambda: pins)
+        self.trusts = trust_of(config.listen)
+        self._clock = clock
+        self.lanes: dict[str, Lane] = {name: lane_of(pool, clock) for name, pool in config.pools.items()}
+        rounds = Rounds(clock)
+        self.searches = Searches(self._background)
+        self.pools = {name: lane.pool for name, lane in self.lanes.items()}
+        self.counts = Counts(version=proxy_version(), pools=lambda: self.pools, pins=lambda: pins)
         if config.log.access:
-            self.counts.access_log = AccessLog(standard_output(), config.log.format, time.time)
+            self.counts.access_log = AccessLog(StandardOutput(), config.log.format, time.time)
         self._around = Surroundings(
-            directory=Directory(RoutingTable(config.routes), lanes, pins),
+            directory=Directory(RoutingTable(config.routes), self.lanes, pins, rounds),
+            searches=self.searches,
+            rounds=rounds,
             pins=pins,
-            admission=_admission(config.listen, config.pools.values()),
+            admission=admission_of(config.listen, config.pools.values()),
             counters=self.counts,
             background=self._background,
             clock=clock,
@@ -111,8 +126,11 @@ class Proxy:
         try:
             app = admin_app(
                 metrics=self.counts,
-                pools=lambda: self._pools,
+                pools=lambda: self.pools,
                 pins=self._pins,
+                set_draining=self.set_draining,
+                explain=self.explain,
+                clock=self._clock,
                 readiness=lambda: "draining" if self._draining else None,
                 version=proxy_version(),
                 token=admin.token,
@@ -127,29 +145,88 @@ class Proxy:
         if self.counts.access_log is not None:
             self._background.loop("write the access log", _LOG_EVERY, self.counts.access_log.flush)
 
+    def apply(self, config: Config) -> None:
+        """Makes another configuration the one in force: pools, routes, and who is admitted. Streams and pins live on.
+
+        Raises ValueError, and changes nothing, if it differs in what is only read at the start.
+        """
+        old, new = self._config, config
+        fixed = {
+            "listen.address": (old.listen.host, old.listen.port) == (new.listen.host, new.listen.port),
+            "admin": old.admin == new.admin,
+            "pins": old.pins == new.pins,
+            "log": old.log == new.log,
+        }
+        changed = [key for key, same in fixed.items() if not same]
+        if changed:
+            raise ValueError(f"only a restart can change {', '.join(changed)}")
+        lanes = {name: lane_of(pool, self._clock, self.lanes.get(name)) for name, pool in config.pools.items()}
+        around = self._around
+        around.directory = Directory(RoutingTable(config.routes), lanes, self._pins, around.rounds)
+        around.admission = admission_of(config.listen, config.pools.values())
+        self.heads = RequestHeadReader(config.wanted_fields)
+        self.trusts = trust_of(config.listen)
+        for lane in self.lanes.values():
+            if lane.pool.name not in lanes:
+                close_all(lane.connections)
+        self.lanes, self._config = lanes, config
+        self.pools = {name: lane.pool for name, lane in lanes.items()}
+
     async def drain(self) -> None:
         """Accepts no more, lets what is under way finish within the configured time, then closes everything."""
         self._draining = True
         if self._listener is not None:
             self._listener.close()
-        for client in list(self._clients):
+        for client in list(self.clients):
             client.retire()
         try:
-            async with asyncio.timeout(self._config.drain if self._clients else None):
+            async with asyncio.timeout(self._config.drain if self.clients else None):
                 await self._no_clients.wait()
         except TimeoutError:
-            log.warning("%d connections were not done in time", len(self._clients))
-            for client in list(self._clients):
-                client.hang_up()
-            await self._no_clients.wait()
-        for lane in self._lanes.values():
-            for connections in lane.connections.values():
-                connections.close()
+            log.warning("%d connections were not done in time", len(self.clients))
+            for client in list(self.clients):
+                client.abandon(Draining("the proxy is shutting down"))
+            try:
+                async with asyncio.timeout(_CUT_LIMIT):
+                    await self._no_clients.wait()
+            except TimeoutError:  # they do not even take the end of what was sent
+                for client in list(self.clients):
+                    client.abort()
+                await self._no_clients.wait()
+        for lane in self.lanes.values():
+            close_all(lane.connections)
         if self._admin is not None:
             await self._admin.close()
         await self._background.close()
         if self.counts.access_log is not None:
             self.counts.access_log.close()
+
+    # ---- operators
+    def set_draining(self, *, pool: str, backend: str, draining: bool) -> None:
+        """Takes a backend out of new work, or back in. Raises LookupError for a pool or backend that is not there."""
+        lane = self.lanes.get(pool)
+        member = None if lane is None else lane.pool.member(backend)
+        if lane is None or member is None:
+            raise LookupError(f"no backend {backend!r} in a pool {pool!r}")
+        if member.draining is not draining:
+            lane.pool.set_draining(member, draining)
+            log.info("%s/%s %s", pool, backend, "takes no new work" if draining else "takes new work again")
+
+    async def explain(self, question: Question) -> Explanation:
+        """Where such a request would go now, and why; also before `start`. Changes nothing."""
+        listen = self._config.listen
+        port = self.port or listen.port
+        host = listen.allowed_hosts[0] if listen.allowed_hosts else f"{bracketed(listen.host)}:{port}"
+        explainer = Explainer(
+            heads=self.heads,
+            admission=self._around.admission,
+            table=self._around.directory.table,
+            pools=self.pools,
+            pins=self._pins,
+            rounds=self._around.rounds,
+            host=host,
+        )
+        return await explainer.explain(question)
 
     # ---- ClientSide
     def begin(self, client: ClientConnection, head: RequestHead) -> Exchange:
@@ -157,34 +234,57 @@ class Proxy:
         exchange.begin()
         return exchange
 
-    def refused(self, error: ProxyError) -> None:
-        self.counts.rejected(error.reason, error.status)
+    def refused(self, client: ClientConnection, error: ProxyError) -> None:
+        self.counts.refused(client.peer, error.reason, error.status)
 
     def opened(self, client: ClientConnection) -> None:
-        self._clients.add(client)
+        self.clients.add(client)
         self._no_clients.clear()
         if self._draining:
             client.retire()
 
     def closed(self, client: ClientConnection) -> None:
-        self._clients.discard(client)
-        if not self._clients:
+        self.clients.discard(client)
+        if not self.clients:
             self._no_clients.set()
 
     def _sweep(self) -> None:
-        for lane in self._lanes.values():
+        for client in list(self.clients):
+            client.notice_departure()
+        for lane in self.lanes.values():
             for connections in lane.connections.values():
                 connections.close_idle()
+            if len(lane.pool.everyone) > len(lane.pool.members):
+                self._forget_departed(lane)
+
+    def _forget_departed(self, lane: Lane) -> None:
+        """Drops members that left the configuration and have nothing left to serve.
+
+        A pin lives its ttl from the last answer about its task, so after as long without a request none is left.
+        """
+        now, held = self._clock(), self._pins.held()
+        if isinstance(held, asyncio.Future):
+            return
+        for member in lane.pool.everyone:
+            quiet = now - member.last_used > max(RECENT, self._config.pins.ttl)
+            owns = held.get((lane.pool.name, member.backend.id)) or member.recent_sessions(now) or member.in_flight
+            if member.departed and quiet and not owns:
+                lane.pool.forget(member)
 
 
-async def serve(config: Config) -> None:
-    """Serves until SIGTERM or SIGINT, then drains. Raises OSError when it cannot listen."""
+async def serve(config: Config, reload: Callable[[], Config]) -> None:
+    """Serves until SIGTERM or SIGINT, then drains; at SIGHUP, what `reload` returns is put in force.
+
+    `reload` raises ConfigError for a configuration that is refused: the one before stays. Raises OSError when the proxy
+    cannot listen.
+    """
     proxy = Proxy(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await proxy.start()
+    loop.add_signal_handler(signal.SIGHUP, _reload, proxy, reload)
     log.info(
         "serving on %s port %d, admin on %s port %d",
         config.listen.host,
@@ -197,46 +297,12 @@ async def serve(config: Config) -> None:
     await proxy.drain()
 
 
-def _lane(pool: PoolConfig, clock: Callable[[], float]) -> Lane:
-    built = Pool(
-        pool.name,
-        pool.backends,
-        policy=_policy(pool),
-        ring_key=pool.ring_key,
-        owner_tag=pool.owner_tag,
-    )
-    connections = {
-        member: BackendConnections(
-            member.backend.host, member.backend.port, connect_timeout=pool.connect_timeout, clock=clock
-        )
-        for member in built.members
-    }
-    return Lane(built, connections, own_host=pool.host == "backend")
-
-
-def _policy(pool: PoolConfig) -> BalancingPolicy:
-    return RoundRobin() if pool.balance == "round_robin" else LeastInFlight()
-
-
-def _admission(listen: Listen, pools: Iterable[PoolConfig]) -> Admission:
-    """The proxy checks Host itself where a backend no longer sees the client's."""
-    hosts = listen.allowed_hosts
-    if hosts is None and any(pool.host == "backend" for pool in pools):
-        hosts = LOCAL_HOSTS
-    return Admission(hosts=hosts, origins=listen.allowed_origins)
-
-
-def _trust(listen: Listen) -> Callable[[str], bool]:
-    known: dict[str, bool] = {}
-
-    def trusts(peer: str) -> bool:
-        answer = known.get(peer)
-        if answer is None:
-            if len(known) > 4096:
-                known.clear()
-            address = ipaddress.ip_address(peer.partition("%")[0]) if peer else None
-            mapped = getattr(address, "ipv4_mapped", None)
-            answer = known[peer] = any((mapped or address) in network for network in listen.trusted_proxies)
-        return answer
-
-    return trusts
+def _reload(proxy: Proxy, reload: Callable[[], Config]) -> None:
+    try:
+        proxy.apply(reload())
+    except (ConfigError, ValueError) as error:
+        proxy.counts.reloaded(ok=False)
+        log.error("the new configuration is refused, the one before stays in force:\n%s", error)
+    else:
+        proxy.counts.reloaded(ok=True)
+        log.info("the new configuration is in force")

@@ -1,6 +1,7 @@
-"""The commands of mcp-routing-proxy: `serve`, `check`, `demo`.
+"""The commands of mcp-routing-proxy: `serve`, `check`, `demo`, and those of proxy.inspection.
 
-Exit codes: 0 done, or a clean drain; 1 cannot listen; 2 a wrong configuration or command line.
+Exit codes: 0 done, or a clean drain; 1 cannot listen, or a running proxy does not do what it is asked; 2 a wrong
+configuration or command line.
 """
 
 import argparse
@@ -11,7 +12,8 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ import uvloop
 
 from proxy.app import Proxy, proxy_version, serve
 from proxy.config import ConfigError, describe, load, parse
+from proxy.control.client import Unanswered
 from proxy.demo.run import run as run_demo
+from proxy.inspection import WrongUse, add_commands
 from proxy.routing.ring import Ring
 
 DEFAULT_CONFIG = Path("config/proxy.yaml")
@@ -34,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    except OSError as error:
+    except WrongUse as error:
+        print(f"mcp-routing-proxy: {error}", file=sys.stderr)
+        return 2
+    except (Unanswered, OSError) as error:
         print(f"mcp-routing-proxy: {error}", file=sys.stderr)
         return 1
 
@@ -54,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     check_command.add_argument("file", type=Path, metavar="FILE")
     check_command.set_defaults(run=_check)
 
+    add_commands(commands.add_parser, DEFAULT_CONFIG)
+
     demo_command = commands.add_parser("demo", help="three MCP servers, the proxy in front, and tasks through it")
     demo_command.set_defaults(run=_demo)
     return parser
@@ -65,7 +74,7 @@ def _serve(options: argparse.Namespace) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    _run(serve(config))
+    _run(serve(config, lambda: load(options.config, os.environ)))
     return 0
 
 
@@ -75,8 +84,18 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    _run(run_demo(_demo_proxy, _hash_owner, _until_stopped))
+    _run(_demo_until_stopped())
     return 0
+
+
+async def _demo_until_stopped() -> None:
+    """Runs the demo; SIGTERM or SIGINT at any time ends it and all that it started."""
+    demo = asyncio.current_task()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, demo.cancel if demo is not None else lambda: None)
+    with suppress(asyncio.CancelledError):
+        # Flushed: what it does is read while it does it, through a pipe as well.
+        await run_demo(_demo_proxy, _hash_owner, asyncio.Event().wait, partial(print, flush=True))
 
 
 @asynccontextmanager
@@ -91,13 +110,6 @@ async def _demo_proxy(config_text: str) -> AsyncIterator[None]:
 
 def _hash_owner(task_id: str, backend_ids: Sequence[str]) -> str:
     return Ring(dict.fromkeys(backend_ids, 1)).first(task_id)
-
-
-async def _until_stopped() -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await stop.wait()
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

@@ -10,6 +10,7 @@ Rules:
 
 import asyncio
 import logging
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -118,6 +119,9 @@ class Metrics:
         self._unlearned: Counter[_Values] = Counter()
         self._retries: Counter[_Values] = Counter()
         self._streams: Counter[_Values] = Counter()
+        self._searches: Counter[_Values] = Counter()
+        self._reloads: Counter[_Values] = Counter({("ok",): 0, ("refused",): 0})
+        self._loaded = time.time()
         self._standard = (ProcessCollector(registry=None), PlatformCollector(registry=None))
 
     def record(self, record: RequestRecord) -> None:
@@ -161,6 +165,16 @@ class Metrics:
         """A failed attempt was followed by another; `reason` is the failure's."""
         self._retries[pool, reason] += 1
 
+    def searched(self, pool: str, outcome: str) -> None:
+        """A search for a task's owner ended: found, unknown (no backend knows it) or failed (nobody can tell)."""
+        self._searches[pool, outcome] += 1
+
+    def reloaded(self, *, ok: bool) -> None:
+        """A configuration was put in force (at the start, too), or refused."""
+        self._reloads["ok" if ok else "refused",] += 1
+        if ok:
+            self._loaded = time.time()
+
     def stream_opened(self, pool: str) -> None:
         """A response of server-sent events began."""
         self._streams[pool,] += 1
@@ -187,7 +201,7 @@ class Metrics:
 
     def _fold_departed(self) -> None:
         """Takes the backend's name off the cells of those that left, so that cells stay few as backends come and go."""
-        members = {(pool.name, member.backend.id) for pool in self._pools().values() for member in pool.members}
+        members = {(pool.name, member.backend.id) for pool in self._pools().values() for member in pool.everyone}
         for key, cell in list(self._cells.items()):
             labels = cell.labels
             if labels.backend and (labels.pool, labels.backend) not in members:
@@ -205,6 +219,9 @@ class Metrics:
         snapshot.unlearned.update(self._unlearned)
         snapshot.retries.update(self._retries)
         snapshot.streams.update(self._streams)
+        snapshot.searches.update(self._searches)
+        snapshot.reloads.update(self._reloads)
+        snapshot.loaded = self._loaded
         for pool in self._pools().values():
             snapshot.add_pool(pool, held)
         pins = self._pins()
@@ -223,7 +240,8 @@ class _Snapshot:
         self.requests, self.responses, self.decisions, self.rejected = (Counter[_Values]() for _ in range(4))
         self.bytes_in, self.bytes_out, self.unlearned, self.retries = (Counter[_Values]() for _ in range(4))
         self.streams, self.in_flight, self.draining, self.tasks = (Counter[_Values]() for _ in range(4))
-        self.generations = Counter[_Values]()
+        self.generations, self.searches, self.reloads = (Counter[_Values]() for _ in range(3))
+        self.loaded = 0.0
         self.durations: defaultdict[_Values, _Histogram] = defaultdict(_Histogram)
         self.first_bytes: defaultdict[_Values, _Histogram] = defaultdict(_Histogram)
         self.hangups = self.pins = self.evicted = 0
@@ -249,10 +267,10 @@ class _Snapshot:
     def add_pool(self, pool: Pool, held: Held | None) -> None:
         self.streams[pool.name,] += 0
         self.generations[pool.name,] = pool.ring_generation
-        for member in pool.members:
+        for member in pool.everyone:
             key = pool.name, member.backend.id
             self.in_flight[key] = member.in_flight
-            self.draining[key] = int(member.backend.drain)
+            self.draining[key] = int(not member.fit)
             if held is not None:
                 self.tasks[key] = held.get(key, 0)
 
@@ -263,6 +281,7 @@ class _Snapshot:
         yield _histogram("request_duration_seconds", "From head to end.", "route method", self.durations)
         yield _histogram("time_to_first_byte_seconds", "From head to the backend's.", "pool method", self.first_bytes)
         yield _numbers("decisions_total", "What named the backend.", "pool kind source outcome", self.decisions)
+        yield _numbers("searches_total", "Searches for the owners of tasks.", "pool outcome", self.searches)
         yield _numbers("rejected_total", "Answers of the proxy's own.", "reason", self.rejected)
         yield _numbers("request_bytes_total", "Bytes of request bodies.", "pool", self.bytes_in)
         yield _numbers("response_bytes_total", "Bytes of response bodies.", "pool", self.bytes_out)
@@ -274,11 +293,14 @@ class _Snapshot:
         yield _numbers("backend_draining", "1 if it takes no new work.", "pool backend", self.draining)
         yield _numbers("tasks_held", "Tasks not known to have ended.", "pool backend", self.tasks)
         yield _numbers("ring_generation", "How often the ring was built.", "pool", self.generations)
+        yield _numbers("config_reloads_total", "Changes of the configuration.", "outcome", self.reloads)
+        loaded = "When the configuration in force was loaded."
+        yield _numbers("config_last_reload_success_timestamp_seconds", loaded, "", {(): self.loaded})
         yield _numbers("pins", "Owners remembered by this process.", "kind", {("task",): self.pins})
         yield _numbers("pins_evicted_total", "Owners forgotten for want of room.", "", {(): self.evicted})
 
 
-def _numbers(name: str, documentation: str, labels: str, series: Mapping[_Values, int]) -> Metric:
+def _numbers(name: str, documentation: str, labels: str, series: Mapping[_Values, float]) -> Metric:
     """A counter or, where the name does not end like one's, a gauge."""
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(f"mcp_proxy_{name}", documentation, labels=labels.split())

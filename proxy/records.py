@@ -44,9 +44,9 @@ class RequestRecord:
     backend: str
     """Empty where none was chosen, as with route and pool."""
     kind: str
-    """`task` or `none`: whose owner was asked for."""
+    """`task`, `session`, `round` or `none`: whose owner was asked for."""
     source: str
-    """What named the backend: pin, tag, ring or balance; empty where none was chosen."""
+    """What named the backend: pin, tag, search, ring or balance; empty where none was chosen."""
     outcome: str
     """What came of the choice; empty where no backend was chosen.
 
@@ -68,3 +68,8 @@ class RequestRecord:
     """Short digest of the task id, or empty."""
     streamed: bool
     """True for a response of server-sent events."""
+
+
+def refusal(client: str, reason: str, status: int) -> RequestRecord:
+    """A request without a readable head, answered at once by the proxy itself."""
+    return RequestRecord("other", "", status, "", "", "", "none", "", "", 0, 0.0, -1.0, 0, 0, reason, client, "", False)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from proxy import access_log as access_log_module
-from proxy.access_log import FLUSH_AT, KEEP, AccessLog, standard_output
+from proxy.access_log import FLUSH_AT, KEEP, AccessLog, StandardOutput
 from proxy.records import RequestRecord
 
 NOW = 1_795_973_375.5679  # 2026-11-29 17:29:35.567 UTC
@@ -402,7 +402,7 @@ def test_a_full_device(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_standard_output_gets_lines_at_once_and_stays_open(capfd: pytest.CaptureFixture[str]) -> None:
-    log = log_to(standard_output())
+    log = log_to(StandardOutput())
     log.record(record(client="0"))
     log.flush()
     assert clients(capfd.readouterr().out.encode()) == ["0"]
@@ -417,3 +417,19 @@ def test_a_closed_stream_raises_nothing(caplog: pytest.LogCaptureFixture) -> Non
     log.record(record())
     log.flush()
     assert len(messages(caplog)) == 1
+
+
+def test_a_reader_that_stalls_does_not_stop_the_writer() -> None:
+    reading, writing = os.pipe()
+    try:
+        stream = StandardOutput(writing)
+        line = b"x" * 1000
+        written = 0
+        for _ in range(1000):  # a pipe holds 64 KiB
+            written += stream.write(line) or 0
+        assert stream.write(line) is None
+        assert os.read(reading, written + 1000) == b"x" * written
+        assert stream.write(line) == 1000
+    finally:
+        os.close(reading)
+        os.close(writing)

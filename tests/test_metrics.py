@@ -42,6 +42,9 @@ FAMILIES = {
     "mcp_proxy_pins": "gauge",
     "mcp_proxy_pins_evicted": "counter",
     "mcp_proxy_build_info": "gauge",
+    "mcp_proxy_searches": "counter",
+    "mcp_proxy_config_reloads": "counter",
+    "mcp_proxy_config_last_reload_success_timestamp_seconds": "gauge",
 }
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 from proxy.config.addresses import bracketed
-from proxy.config.values import Config, PoolConfig, is_secret
+from proxy.config.values import Config, PoolConfig
 from proxy.routing.backends import Backend
+from proxy.routing.headers import is_secret
 from proxy.routing.pools import RingKey
 from proxy.routing.routes import Match, Pattern, Route
 
@@ -85,10 +86,11 @@ def _pool(pool: PoolConfig) -> Iterator[str]:
     if pool.ring_key is not None:
         yield f"    ring_key: {_text(_ring_key(pool.ring_key))}"
     owner_tag = "" if pool.owner_tag is None else f", owner_tag: {_text(pool.owner_tag.pattern)}"
-    yield f"    tasks: {{state: local, search: false{owner_tag}}}"
+    yield f"    tasks: {{state: {pool.state}, search: {str(pool.search).lower()}{owner_tag}}}"
+    yield f"    sessions: {'sticky' if pool.sticky else 'off'}"
     yield "    listen: one"
     yield f"    host: {pool.host}"
-    yield f"    timeouts: {{connect: {_duration(pool.connect_timeout)}}}"
+    yield f"    timeouts: {{connect: {_duration(pool.connect_timeout)}, owner_wait: {_duration(pool.owner_wait)}}}"
 
 
 def _backend(backend: Backend) -> str:

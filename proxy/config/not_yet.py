@@ -11,7 +11,6 @@ MESSAGE = "not supported yet"
 KEYS: Mapping[str, Mapping[str, str]] = {
     "listen": {"tls": "clients speak plain HTTP"},
     "pools.*": {
-        "sessions": "requests of legacy sessions are balanced like all others",
         "health": "every backend that is not drained takes new work",
         "outlier": "no backend is taken out for its failures",
         "retry": "a request of which nothing was sent is tried on other backends",
@@ -21,9 +20,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "discover": "backends are those that are listed",
     },
     "pools.*.timeouts": {
-        "head": "only connect has a limit",
-        "idle": "only connect has a limit",
-        "owner_wait": "only connect has a limit",
+        "head": "a backend may take its time to answer",
+        "idle": "a stream may be quiet for as long as it likes",
     },
     "pins": {"url": "pins are kept in memory"},
 }
@@ -31,8 +29,6 @@ KEYS: Mapping[str, Mapping[str, str]] = {
 
 VALUES: Mapping[str, frozenset[str]] = {
     "pools.*.backends[].url": frozenset({"https"}),
-    "pools.*.tasks.state": frozenset({"shared"}),
-    "pools.*.tasks.search": frozenset({"true"}),
     "pools.*.listen": frozenset({"all"}),
     "pins.store": frozenset({"redis"}),
 }

@@ -8,11 +8,12 @@ from proxy.config.addresses import BackendUrl, backend_url, bracketed
 from proxy.config.fields import Field, Section
 from proxy.config.names import NAMES, TOKENS, condition_instead, header_problem, is_name, is_token
 from proxy.config.reading import Scalar
-from proxy.config.values import DEFAULT_CONNECT_TIMEOUT, Balance, HostRule, PoolConfig
+from proxy.config.values import DEFAULT_CONNECT_TIMEOUT, DEFAULT_OWNER_WAIT, Balance, HostRule, PoolConfig
 from proxy.routing.backends import Backend
-from proxy.routing.pools import RingKey
+from proxy.routing.pools import RingKey, State
 
 _BALANCES: tuple[Balance, ...] = get_args(Balance)
+_STATES: tuple[State, ...] = get_args(State)
 _HOST_RULES: tuple[HostRule, ...] = get_args(HostRule)
 _RING_KEYS = "name, authorization, param:NAME, header:NAME"
 _TAG_GROUP = "backend"
@@ -26,6 +27,19 @@ class ReadPool:
     field: Field
     ring_key_field: Field | None
     config: PoolConfig
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    state: State = "local"
+    search: bool = True
+    owner_tag: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Timeouts:
+    connect: float = DEFAULT_CONNECT_TIMEOUT
+    owner_wait: float = DEFAULT_OWNER_WAIT
 
 
 def read_pools(field: Field | None) -> dict[str, ReadPool]:
@@ -43,19 +57,25 @@ def read_pools(field: Field | None) -> dict[str, ReadPool]:
 
 
 def _pool(name: str, field: Field) -> ReadPool | None:
-    section = field.section("backends", "balance", "ring_key", "tasks", "listen", "host", "timeouts")
+    section = field.section("backends", "balance", "ring_key", "tasks", "sessions", "listen", "host", "timeouts")
     if section is None:
         return None
     section.read("listen", lambda listen: listen.choice(("one",)), "one")
     balance: Balance | None = section.read("balance", lambda balance: balance.choice(_BALANCES), None)
+    tasks = section.read("tasks", _tasks, _Tasks())
+    timeouts = section.read("timeouts", _timeouts, _Timeouts())
     config = PoolConfig(
         name,
         _backends(section),
         "least_in_flight" if balance is None else balance,
         ring_key=section.read("ring_key", _ring_key, None),
-        owner_tag=section.read("tasks", _owner_tag_of_tasks, None),
+        owner_tag=tasks.owner_tag,
         host=section.read("host", lambda host: host.choice(_HOST_RULES), "preserve"),
-        connect_timeout=section.read("timeouts", _connect_timeout, DEFAULT_CONNECT_TIMEOUT),
+        connect_timeout=timeouts.connect,
+        owner_wait=timeouts.owner_wait,
+        state=tasks.state,
+        search=tasks.search,
+        sticky=section.read("sessions", lambda sessions: sessions.choice(("sticky", "off")), "sticky") == "sticky",
     )
     # A balance that is wrong may have been meant to be ring: nothing is said about its key then.
     if balance == "ring" and "ring_key" not in section:
@@ -145,15 +165,15 @@ def _ring_key(field: Field) -> RingKey | None:
     return RingKey(kind, name.lower())
 
 
-def _owner_tag_of_tasks(field: Field) -> re.Pattern[str] | None:
+def _tasks(field: Field) -> _Tasks | None:
     section = field.section("state", "search", "owner_tag")
     if section is None:
         return None
-    section.read("state", lambda state: state.choice(("local",)), "local")
-    search = section.get("search")
-    if search is not None and search.boolean():
-        search.is_not_yet("true", "false")
-    return section.read("owner_tag", _owner_tag, None)
+    return _Tasks(
+        section.read("state", lambda state: state.choice(_STATES), "local"),
+        section.read("search", Field.boolean, True),
+        section.read("owner_tag", _owner_tag, None),
+    )
 
 
 def _owner_tag(field: Field) -> re.Pattern[str] | None:
@@ -165,6 +185,11 @@ def _owner_tag(field: Field) -> re.Pattern[str] | None:
     return pattern
 
 
-def _connect_timeout(field: Field) -> float | None:
-    section = field.section("connect")
-    return None if section is None else section.read("connect", Field.duration, None)
+def _timeouts(field: Field) -> _Timeouts | None:
+    section = field.section("connect", "owner_wait")
+    if section is None:
+        return None
+    return _Timeouts(
+        section.read("connect", Field.duration, DEFAULT_CONNECT_TIMEOUT),
+        section.read("owner_wait", Field.duration, DEFAULT_OWNER_WAIT),
+    )

@@ -9,7 +9,7 @@ from proxy.config.addresses import host_name
 from proxy.config.fields import Field, Section
 from proxy.config.names import NAMES, TOKENS, condition_instead, header_problem, is_name, is_token
 from proxy.config.problems import nearest, quoted
-from proxy.config.values import is_secret
+from proxy.routing.headers import is_secret
 from proxy.routing.routes import Match, Pattern, ProtocolCondition, Route
 
 _PATTERN = "exact text, a glob (* and ?), or regex:EXPRESSION"

@@ -11,7 +11,7 @@ from proxy.config.values import Admin, Listen, Log, LogFormat, Network, Pins
 
 _TOKEN = re.compile(r"[!-~]+")  # what an Authorization field can carry without quoting
 _LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
-_MOST_PINS = 100_000_000  # a pin takes some 200 bytes; beyond this it is a slip
+_MOST_PINS = 100_000_000  # a pin takes some 350 bytes; beyond this it is a slip
 
 
 def read_listen(field: Field | None) -> Listen:

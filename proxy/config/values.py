@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Literal
 
 from proxy.routing.backends import Backend
-from proxy.routing.pools import RingKey
+from proxy.routing.pools import RingKey, State
 from proxy.routing.routes import Route
 
 Network = IPv4Network | IPv6Network
@@ -16,6 +16,7 @@ HostRule = Literal["preserve", "backend"]
 LogFormat = Literal["json", "text"]
 
 DEFAULT_CONNECT_TIMEOUT = 2.0  # seconds
+DEFAULT_OWNER_WAIT = 10.0  # seconds
 DEFAULT_DRAIN = 25.0  # seconds
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -58,6 +59,12 @@ class PoolConfig:
     """Its group `backend` names the owner where it matches the start of a task id."""
     host: HostRule = "preserve"
     connect_timeout: float = DEFAULT_CONNECT_TIMEOUT
+    owner_wait: float = DEFAULT_OWNER_WAIT
+    """Seconds to wait for an owner that cannot be reached, and for the answers to a search."""
+    state: State = "local"
+    search: bool = True
+    sticky: bool = True
+    """False where `sessions` is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +99,8 @@ class Config:
     def wanted_fields(self) -> frozenset[bytes]:
         """Lower-case names of the request fields that conditions and ring keys ask for, beside the routing headers."""
         names = {name for route in self.routes for name in route.match.headers}
+        names.add("authorization")  # callers are told apart by it
         for pool in self.pools.values():
-            if pool.ring_key is not None and pool.ring_key.kind == "authorization":
-                names.add("authorization")
-            elif pool.ring_key is not None and pool.ring_key.kind == "header":
+            if pool.ring_key is not None and pool.ring_key.kind == "header":
                 names.add(pool.ring_key.field)
         return frozenset(name.encode("ascii") for name in names)
-
-
-_SECRET = re.compile(r"authorization|cookie|.*(?:api-?key|token|secret|password).*")
-
-
-def is_secret(header: str) -> bool:
-    """True if the values of this header (lower case) are likely credentials: they are never printed."""
-    return _SECRET.fullmatch(header) is not None

@@ -1,9 +1,9 @@
-"""The admin interface: health, metrics, and how the pools stand, for those who may ask.
+"""The admin interface: health, metrics, how the pools stand, and what operators do to them, for those who may.
 
 Rules:
 * /metrics, /healthz and /readyz are open; /api needs the token, where one is set.
 * Every request names this server in Host (a page elsewhere can point its own name at our address), and comes from no
-  other origin's page.
+  other origin's page. What changes something, or has a body, is a POST of JSON, which no page's form can send.
 * No answer holds a token, a task's id or a client's data.
 """
 
@@ -15,11 +15,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from proxy.metrics import Metrics, tasks_held
+from proxy.control.backends import Backends, SetDraining
+from proxy.control.explain import Explain, explain_handler
+from proxy.metrics import Metrics
 from proxy.pins.store import PinStore
 from proxy.routing.pools import Pool
 
 PATHS = ("/metrics", "/healthz", "/readyz", "/api/pools")
+POSTS = ("/api/backends/{pool}/{id}/drain", "/api/backends/{pool}/{id}/undrain", "/api/explain")
 SHUTDOWN_WAIT = 1.0
 """Seconds that answers under way have at the end; a scrape takes some milliseconds."""
 
@@ -32,25 +35,33 @@ def admin_app(
     metrics: Metrics,
     pools: Callable[[], Mapping[str, Pool]],
     pins: PinStore,
+    set_draining: SetDraining,
+    explain: Explain,
     readiness: Callable[[], str | None],
+    clock: Callable[[], float],
     version: str,
     token: str | None,
     allowed_hosts: Collection[str],
 ) -> web.Application:
     """The application that serve_admin serves.
 
-    `readiness` answers None, or why no requests should come. `allowed_hosts` are names without port, besides the
-    addresses the server is reached at. Raises ValueError for an empty token, which would let everybody in.
+    `readiness` answers None, or why no requests should come. `clock`: monotonic, in seconds. `allowed_hosts` are names
+    without port, besides the addresses the server is reached at. Raises ValueError for an empty token, which would let
+    everybody in.
     """
     if token == "":
         raise ValueError("the admin token is empty")
-    admin = _Admin(metrics, pools, pins, readiness, version)
+    admin = _Admin(metrics, readiness, version)
+    backends = Backends(pools, pins, set_draining, clock, version)
     app = web.Application(middlewares=[_errors_as_json, _own_host_only(allowed_hosts)])
     app.router.add_get("/", admin.index)
     app.router.add_get("/metrics", admin.metrics)
     app.router.add_get("/healthz", admin.health)
     app.router.add_get("/readyz", admin.ready)
-    app.router.add_get("/api/pools", _with_token(token, admin.pools))
+    app.router.add_get("/api/pools", _with_token(token, backends.pools))
+    for path, handler in zip(POSTS, (backends.drain, backends.undrain, explain_handler(explain)), strict=True):
+        # Ids may hold any character but a slash; aiohttp's own pattern would leave out braces.
+        app.router.add_post(path.replace("{id}", "{id:[^/]+}"), _with_token(token, _json_only(handler)))
     return app
 
 
@@ -87,19 +98,17 @@ class _Admin:
     def __init__(
         self,
         metrics: Metrics,
-        pools: Callable[[], Mapping[str, Pool]],
-        pins: PinStore,
         readiness: Callable[[], str | None],
         version: str,
     ) -> None:
         self._metrics = metrics
-        self._pools = pools
-        self._pins = pins
         self._readiness = readiness
         self._version = version
 
     async def index(self, request: web.Request) -> web.Response:
-        return web.json_response({"name": "mcp-routing-proxy", "version": self._version, "paths": PATHS})
+        return web.json_response(
+            {"name": "mcp-routing-proxy", "version": self._version, "paths": PATHS, "posts": POSTS}
+        )
 
     async def metrics(self, request: web.Request) -> web.Response:
         body, content_type = await self._metrics.render()
@@ -111,29 +120,6 @@ class _Admin:
     async def ready(self, request: web.Request) -> web.Response:
         reason = self._readiness()
         return web.Response(text="ready\n") if reason is None else web.Response(status=503, text=f"{reason}\n")
-
-    async def pools(self, request: web.Request) -> web.Response:
-        held = await tasks_held(self._pins)
-        pools = [
-            {
-                "name": pool.name,
-                "ring_generation": pool.ring_generation,
-                "backends": [
-                    {
-                        "id": member.backend.id,
-                        "address": member.backend.authority,
-                        "weight": member.backend.weight,
-                        "draining": member.backend.drain,
-                        "in_flight": member.in_flight,
-                        # null: the pin store does not answer
-                        "tasks_held": None if held is None else held.get((pool.name, member.backend.id), 0),
-                    }
-                    for member in pool.members
-                ],
-            }
-            for pool in self._pools().values()
-        ]
-        return web.json_response({"pools": pools, "pins": len(self._pins), "version": self._version})
 
 
 @web.middleware
@@ -202,3 +188,14 @@ def _with_token(token: str | None, handler: Handler) -> Handler:
         return await handler(request)
 
     return guarded
+
+
+def _json_only(handler: Handler) -> Handler:
+    """The handler for requests that say their body is JSON: browsers ask before they send that to another origin."""
+
+    async def checked(request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(reason="Content-Type must be application/json")
+        return await handler(request)
+
+    return checked

@@ -48,6 +48,10 @@ class MemoryPinStore:
         entry = self._living(key)
         return None if entry is None else entry.pin
 
+    def peek(self, key: PinKey) -> Pin | None:
+        entry = self._entries.get(key)
+        return None if entry is None or entry.expires <= self._clock() else entry.pin
+
     def put(self, key: PinKey, pool: str, backend: str, *, ttl: float | None, replace: bool = False) -> str:
         entry = self._living(key)
         if entry is not None and entry.pin.backend != backend:

@@ -12,6 +12,10 @@ Answer: TypeAlias = T | Future[T]
 """Known at once, or later. Callers on the fast path take the value without a task when it is there."""
 
 
+POOL_ITSELF = ""
+"""The backend of a pin in a pool where every backend can answer: it names the pool only."""
+
+
 class PinStoreError(Exception):
     """The store did not answer, or refused. The only exception a PinStore raises."""
 
@@ -34,6 +38,10 @@ class PinStore(Protocol):
 
     def get(self, key: PinKey) -> Answer[Pin | None]:
         """The living pin, or None. Counts as a use."""
+        ...
+
+    def peek(self, key: PinKey) -> Answer[Pin | None]:
+        """The living pin, or None. Does not count as a use."""
         ...
 
     def put(self, key: PinKey, pool: str, backend: str, *, ttl: float | None, replace: bool = False) -> Answer[str]:

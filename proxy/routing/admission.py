@@ -12,6 +12,8 @@ class Admission:
     """
 
     def __init__(self, *, hosts: Collection[str] | None, origins: Collection[str] | None) -> None:
+        self.checks = hosts is not None or origins is not None
+        """False where everything is admitted."""
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self._origins = None if origins is None else frozenset(origin.lower() for origin in origins)
 

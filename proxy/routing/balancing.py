@@ -31,30 +31,18 @@ class BalancingPolicy(Protocol):
     in configured order; the answer is one of them. May keep turns between calls, keyed by backend; raises nothing.
     """
 
+    @property
+    def name(self) -> str:
+        """What it is called in configurations."""
+        ...
+
     def pick(self, candidates: Sequence[C]) -> C: ...
-
-
-class LeastInFlight:
-    """The candidate with the least work under way per weight; among equals the turn goes round."""
-
-    def __init__(self) -> None:
-        self._turn = 0
-
-    def pick(self, candidates: Sequence[C]) -> C:
-        count = len(candidates)
-        turn = self._turn = (self._turn + 1) % count
-        best = candidates[turn]
-        least = (best.in_flight + 1) / best.backend.weight
-        for index in range(turn + 1 - count, turn):
-            candidate = candidates[index]
-            load = (candidate.in_flight + 1) / candidate.backend.weight
-            if load < least:
-                best, least = candidate, load
-        return best
 
 
 class RoundRobin:
     """Each candidate in turn, in exact proportion to the weights, interleaved (smooth weighted round robin)."""
+
+    name = "round_robin"
 
     def __init__(self) -> None:
         self._credit: dict[str, int] = {}
@@ -70,3 +58,23 @@ class RoundRobin:
                 best, most = candidate, owed
         credit[best.backend.id] -= total
         return best
+
+
+class LeastInFlight:
+    """The candidate with the least work under way per weight; among equals each in turn, by weight as well."""
+
+    name = "least_in_flight"
+
+    def __init__(self) -> None:
+        self._turns = RoundRobin()
+
+    def pick(self, candidates: Sequence[C]) -> C:
+        least: float | None = None
+        equals: list[C] = []
+        for candidate in candidates:
+            load = candidate.in_flight / candidate.backend.weight
+            if least is None or load < least:
+                least, equals = load, [candidate]
+            elif load == least:
+                equals.append(candidate)
+        return equals[0] if len(equals) == 1 else self._turns.pick(equals)

@@ -7,6 +7,11 @@ table; `nothing_sent` says that the request cannot have reached a backend, so th
 from typing import ClassVar
 
 
+class FramingError(Exception):
+    """A body does not end where two readers would agree it ends; whose it is, a request's or a response's, is for the
+    caller to say."""
+
+
 class ProxyError(Exception):
     """A request that the proxy answers itself. `str()` of it goes to the client: no ids, no addresses."""
 
@@ -75,6 +80,14 @@ class NoRoute(ProxyError):
     status = 404
 
 
+class SessionOwnerGone(ProxyError):
+    """The session's backend is not of the reachable pools: the client has to initialize anew (Session Management)."""
+
+    reason = "session_owner_gone"
+    status = 404
+    code = -32001
+
+
 class HeadTooLarge(ProxyError):
     """The head is over a limit: bytes, fields, one Mcp-* value, or Mcp-Param-* fields."""
 
@@ -98,12 +111,32 @@ class OwnerDown(ProxyError):
     retry_after = 1
 
 
+class OwnerUnknown(ProxyError):
+    """Who owns the task could not be found out; any answer about it would be a guess."""
+
+    reason = "owner_unknown"
+    status = 503
+    retry_after = 1
+
+
+class Draining(ProxyError):
+    """The proxy is shutting down and can wait no longer."""
+
+    reason = "draining"
+    status = 503
+    retry_after = 1
+
+
 class ConnectFailed(ProxyError):
     """The backend refused the connection, or its name does not resolve."""
 
     reason = "connect_failed"
     status = 502
     nothing_sent = True
+
+
+class ConnectRefused(ConnectFailed):
+    """Nobody listens at the backend's address: what it held in memory is gone."""
 
 
 class ConnectTimeout(ProxyError):

@@ -31,7 +31,7 @@ HOP_BY_HOP = frozenset(
     b"upgrade".split()
 )
 _PARAM_PREFIX = b"mcp-param-"
-_PROTECTED = re.compile(rb"host|authorization|content-.*|x-forwarded-.*|mcp-.*", re.DOTALL)
+_PROTECTED = re.compile(rb"host|origin|authorization|content-.*|x-forwarded-.*|mcp-.*", re.DOTALL)
 _OWN_KINDS = {
     b"host": HOST,
     b"connection": CONNECTION,
@@ -76,6 +76,14 @@ def field_kind(name: bytes, wanted: frozenset[bytes]) -> int:
 def is_protected(lower: bytes) -> bool:
     """True for fields that a `Connection` field must not name: taking them off would change who asks for what."""
     return _PROTECTED.fullmatch(lower) is not None
+
+
+_SECRET = re.compile(r"authorization|cookie|.*(?:api-?key|token|secret|password).*")
+
+
+def is_secret(header: str) -> bool:
+    """True if the values of this header (lower case) are likely credentials: they are never printed."""
+    return _SECRET.fullmatch(header) is not None
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -143,6 +151,11 @@ class RoutingHeaders(NamedTuple):
     def is_task(self) -> bool:
         """True for a request about a task whose routing headers may be trusted (Tasks, Routing Headers)."""
         return self.modern and self.method in TASK_METHODS and self.verb == "POST"
+
+    @property
+    def is_session(self) -> bool:
+        """True for a request of a legacy session; modern servers ignore the header ([T], Earlier Revisions)."""
+        return not self.modern and self.session is not None
 
     def decoded_name(self) -> str | None:
         """Mcp-Name decoded, or None when absent. Raises MalformedHeader."""

@@ -5,6 +5,7 @@ Rules (Tasks extension, SEP-2663):
 * An answer to `tasks/*` teaches only about the task that its own `result.taskId` names, and only if its request named
   the same: a caller may put another's id in Mcp-Name, and not every server compares the two.
 * Any other answer with `result.resultType == "task"` and a `result.taskId` tells that its backend made the task.
+* `result.resultType == "input_required"` tells that its backend asks back: the retry belongs to it ([M]).
 * Only `result` itself counts, whatever a tool's output contains. Text that two JSON readers could understand
   differently (repeated keys, NaN, invalid UTF-8) teaches nothing.
 """
@@ -42,9 +43,24 @@ def may_teach(request: RoutingHeaders) -> bool:
     return request.modern and request.verb == "POST" and method != "server/discover" and not method.endswith("/list")
 
 
-class Lesson(Enum):
-    """What an answer says about a task."""
+_TAG_LENGTH = 10  # hex digits; a pool of thousands of backends has no two alike
 
+
+def session_tag(pool: str, backend: str) -> str:
+    """What stands before the ids of a backend's sessions: a locator that any replica can read, not a credential."""
+    return blake2b(f"{pool}\0{backend}".encode(), digest_size=_TAG_LENGTH // 2).hexdigest()
+
+
+def split_session(session: str) -> tuple[str, str]:
+    """(tag, the backend's own id) of an Mcp-Session-Id that a client sends; the tag is empty if there is none."""
+    tag, dot, own = session.partition(".")
+    return (tag, own) if dot and len(tag) == _TAG_LENGTH else ("", session)
+
+
+class Lesson(Enum):
+    """What an answer says about a task, or about a request of several rounds."""
+
+    ASKED = "asked"
     CREATED = "created"
     ALIVE = "alive"
     FINISHED = "finished"
@@ -70,33 +86,52 @@ def learn(message: bytes, method: str, name: str | None) -> Learned | None:
     """
     if not may_matter(message, method):
         return None
-    answer = _strict_json(message)
+    answer = strict_json(message)
     if not isinstance(answer, dict):
         return None
     if method in TASK_METHODS:
         return None if name is None else _about_task(answer, name)
     result = answer.get("result")
-    if not isinstance(result, dict) or "error" in answer or result.get("resultType") != "task":
+    if not isinstance(result, dict) or "error" in answer:
+        return None
+    if result.get("resultType") == "input_required":
+        return Learned(Lesson.ASKED, "")
+    if result.get("resultType") != "task":
         return None
     task_id = result.get("taskId")
     if not isinstance(task_id, str) or not task_id:
         return None
-    return Learned(Lesson.CREATED, task_id, _ttl(result), finished=result.get("status") in TERMINAL)
+    return Learned(Lesson.CREATED, task_id, _ttl(result), finished=_is_over(result))
 
 
 def _about_task(answer: dict[str, Any], name: str) -> Learned | None:
     error = answer.get("error")
     if isinstance(error, dict):
-        return Learned(Lesson.UNKNOWN, name) if error.get("code") == UNKNOWN_TASK and "result" not in answer else None
+        code = error.get("code")
+        unknown = isinstance(code, int) and code == UNKNOWN_TASK and "result" not in answer
+        return Learned(Lesson.UNKNOWN, name) if unknown else None
     result = answer.get("result")
     if not isinstance(result, dict) or result.get("taskId") != name:
         return None
-    return Learned(Lesson.FINISHED if result.get("status") in TERMINAL else Lesson.ALIVE, name, _ttl(result))
+    return Learned(Lesson.FINISHED if _is_over(result) else Lesson.ALIVE, name, _ttl(result))
+
+
+def _is_over(task: dict[str, Any]) -> bool:
+    status = task.get("status")
+    return isinstance(status, str) and status in TERMINAL
 
 
 def may_matter(message: bytes, method: str) -> bool:
-    """A cheap no for most answers: what matters names `taskId` or -32602, plainly or behind an escape."""
-    return b'"taskId"' in message or b"\\u" in message or (method in TASK_METHODS and b"-32602" in message)
+    """A cheap no for most answers: what matters names one of these words, plainly or behind an escape.
+
+    Asked of every watched answer. The first look is for a part that ends in a letter rare in JSON, or for a single
+    byte: bytes are searched several times faster so.
+    """
+    if b"taskI" in message and b'"taskId"' in message:
+        return True
+    if b"\\" in message and b"\\u" in message:
+        return True
+    return b"-32602" in message if method in TASK_METHODS else b"input_req" in message
 
 
 def _ttl(result: dict[str, Any]) -> float | None:
@@ -106,7 +141,8 @@ def _ttl(result: dict[str, Any]) -> float | None:
     return _LONGEST_TTL if value > _LONGEST_TTL * 1000 else value / 1000
 
 
-def _strict_json(message: bytes) -> object:
+def strict_json(message: bytes) -> object:
+    """The value of a JSON text that all readers understand alike. Raises ValueError for any other."""
     try:
         return json.loads(message.decode("utf-8"), object_pairs_hook=_no_repeats, parse_constant=_no_constant)
     except RecursionError:

@@ -1,7 +1,11 @@
 """Who gets this attempt: the owner, the ring's order, or the balancing policy; counts what is in flight.
 
-A pool's methods never await, so each is atomic on the event loop. The ring spans all configured members; who takes new
-work (`fit`) is asked when the ring's order is walked, so that a drain moves nobody else's keys.
+Rules:
+* The ring spans all configured members; who takes new work (`fit`) is asked when its order is walked, so that a drain
+  or an ejection moves nobody else's keys. It is replaced whole when the configured members change.
+* A member that left the configuration has *departed*: it takes no new work, but serves what it owns until nothing is
+  left to serve, or until it refuses connections.
+* Methods never await, so each is atomic on the event loop.
 """
 
 import re
@@ -14,56 +18,15 @@ from proxy.routing.backends import Backend
 from proxy.routing.balancing import BalancingPolicy, LeastInFlight
 from proxy.routing.errors import NoBackend
 from proxy.routing.headers import RoutingHeaders
+from proxy.routing.members import Choice, Member
 from proxy.routing.ring import Ring
 
 RING_LOAD = 1.25
 """With the ring, no backend gets more than this many times its share of what is in flight (bounded loads): the busiest
 of 10 backends would otherwise get 2.5 times the mean with ordinary tool popularity."""
 
-
-Source = Literal["pin", "tag", "ring", "balance"]
-"""What named the backend."""
-OWNER_SOURCES = frozenset({"pin", "tag"})
-"""Sources that bind: no other backend can serve the request."""
-
-
-class Member:
-    """A backend in its pool: the one place that knows how much work it has under way."""
-
-    __slots__ = ("_choices", "backend", "in_flight")
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.in_flight = 0
-        self._choices: dict[Source, Choice] = {}
-
-    def __repr__(self) -> str:
-        return f"<Member {self.backend.id} in_flight={self.in_flight}>"
-
-    @property
-    def fit(self) -> bool:
-        """True if it takes new work."""
-        return not self.backend.drain
-
-    def chosen(self, source: Source) -> "Choice":
-        """The choice of this member; one value for each source, since every request needs one."""
-        choice = self._choices.get(source)
-        if choice is None:
-            choice = self._choices[source] = Choice(self, source)
-        return choice
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The backend of one attempt, and what named it."""
-
-    member: Member
-    source: Source
-
-    @property
-    def bound(self) -> bool:
-        """True if no other backend can serve the request."""
-        return self.source in OWNER_SOURCES
+State = Literal["local", "shared"]
+"""Where a pool's tasks live: `local` in the backend that made them, `shared` where every backend can answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +56,67 @@ class Pool:
         policy: BalancingPolicy,
         ring_key: RingKey | None = None,
         owner_tag: re.Pattern[str] | None = None,
+        state: State = "local",
+        search: bool = True,
+        sticky: bool = True,
     ) -> None:
         self.name = name
         self.in_flight = 0
-        self.members = tuple(Member(backend) for backend in backends)
-        self.ring_generation = 1
-        self._policy = policy
+        self.ring_generation = 0
+        self.members: tuple[Member, ...] = ()
+        """The configured ones."""
         self._unkeyed = LeastInFlight()
-        self._ring_key = ring_key
-        self._owner_tag = owner_tag
-        self._by_id = {member.backend.id: member for member in self.members}
-        self._fit = tuple(member for member in self.members if member.fit)
-        self._fit_weight = sum(member.backend.weight for member in self._fit)
-        self._ring = Ring({backend.id: backend.weight for backend in backends})
+        self._by_id: dict[str, Member] = {}
+        self._by_tag: dict[str, Member] = {}
+        self.configure(policy=policy, ring_key=ring_key, owner_tag=owner_tag, state=state, search=search, sticky=sticky)
+        self.replace(backends)
 
     def __repr__(self) -> str:
-        return f"<Pool {self.name} {list(self.members)}>"
+        return f"<Pool {self.name} {list(self._by_id.values())}>"
+
+    def configure(
+        self,
+        *,
+        policy: BalancingPolicy,
+        ring_key: RingKey | None,
+        owner_tag: re.Pattern[str] | None,
+        state: State,
+        search: bool,
+        sticky: bool,
+    ) -> None:
+        """Sets all that does not name members."""
+        self.state = state
+        self.search = search
+        """True to ask the backends for the owner of a task that nobody knows."""
+        self.sticky = sticky
+        """True to keep legacy sessions on their backend."""
+        self._policy = policy
+        self._ring_key = ring_key
+        self._owner_tag = owner_tag
+
+    # ---- members
+    @property
+    def everyone(self) -> tuple[Member, ...]:
+        """All that may own something: the configured members and the departed ones."""
+        return tuple(self._by_id.values())
 
     def member(self, backend_id: str) -> Member | None:
-        """The member with this id, or None if it is not of this pool."""
+        """The member with this id, departed ones included, or None."""
         return self._by_id.get(backend_id)
 
-    def start(self, member: Member) -> None:
-        """An attempt at this member begins."""
-        member.in_flight += 1
-        self.in_flight += 1
+    @property
+    def ring_key(self) -> RingKey | None:
+        """What work that nobody owns is spread by, or None where a policy spreads all of it."""
+        return self._ring_key
 
-    def end(self, member: Member) -> None:
-        """An attempt at this member has ended, however."""
-        member.in_flight -= 1
-        self.in_flight -= 1
+    @property
+    def policy(self) -> str:
+        """The name of the policy that picks where no key does."""
+        return (self._policy if self._ring_key is None else self._unkeyed).name
+
+    def tagged(self, tag: str) -> Member | None:
+        """The member whose sessions carry this tag, departed ones included, or None."""
+        return self._by_tag.get(tag)
 
     def tagged_owner(self, task_id: str) -> Member | None:
         """The member that the operator's `owner_tag` pattern reads from the task id, or None."""
@@ -130,6 +124,57 @@ class Pool:
             return None
         found = self._owner_tag.match(task_id)
         return None if found is None else self._by_id.get(found["backend"])
+
+    def replace(self, backends: Sequence[Backend]) -> None:
+        """Makes these the configured members. Those that stay keep their state; those no longer named depart."""
+        before = self._by_id
+        members: list[Member] = []
+        for backend in backends:
+            member = before.get(backend.id)
+            if member is None:
+                member = Member(self.name, backend)
+            elif member.departed or member.backend.drain is not backend.drain:
+                member.draining = backend.drain
+            member.backend, member.departed = backend, False
+            members.append(member)
+        staying = {member.backend.id for member in members}
+        for member in before.values():
+            if member.backend.id not in staying:
+                member.departed = True
+        departed = [member for member in before.values() if member.departed]
+        self.members = tuple(members)
+        self._by_id = {member.backend.id: member for member in (*members, *departed)}
+        self._by_tag = {member.tag: member for member in self._by_id.values()}
+        self._ring = Ring({backend.id: backend.weight for backend in backends})
+        self.ring_generation += 1
+        self._count_fit()
+
+    def set_draining(self, member: Member, draining: bool) -> None:
+        """Takes a member out of new work, or back in."""
+        member.draining = draining
+        self._count_fit()
+
+    def forget(self, member: Member) -> None:
+        """Drops a departed member: nothing is left that it could serve."""
+        if member.departed and self._by_id.get(member.backend.id) is member:
+            del self._by_id[member.backend.id]
+            del self._by_tag[member.tag]
+
+    def _count_fit(self) -> None:
+        self._fit = tuple(member for member in self.members if member.fit)
+        self._fit_weight = sum(member.backend.weight for member in self._fit)
+
+    # ---- attempts
+    def start(self, member: Member, now: float) -> None:
+        """An attempt at this member begins. `now`: monotonic, in seconds."""
+        member.in_flight += 1
+        member.last_used = now
+        self.in_flight += 1
+
+    def end(self, member: Member) -> None:
+        """An attempt at this member has ended, however."""
+        member.in_flight -= 1
+        self.in_flight -= 1
 
     def balance(self, request: RoutingHeaders, tried: Collection[Member] = ()) -> Choice:
         """A fit, untried member for work that nobody owns. Raises NoBackend, and MalformedHeader for the ring's key."""
@@ -146,23 +191,28 @@ class Pool:
         candidates = self._untried(tried)
         first = self._by_id[self._ring.first(key)]
         if first not in candidates:
-            first = next(member for member in self._in_order(key) if member in candidates)
+            first = next(member for member in self.in_order(key) if member in candidates)
         return first.chosen("ring")
+
+    def candidates(self) -> Sequence[Member]:
+        """Those that take new work, in configured order. Raises NoBackend."""
+        return self._untried(())
+
+    def in_order(self, key: str) -> list[Member]:
+        """The configured members in the ring's order for this key, fit or not."""
+        return [self._by_id[backend_id] for backend_id in self._ring.order(key)]
 
     def _bounded(self, key: str, tried: Collection[Member]) -> Member:
         candidates = self._untried(tried)
         first = self._by_id[self._ring.first(key)]
         if first in candidates and self._has_room(first):
             return first
-        order = [member for member in self._in_order(key) if member in candidates]
+        order = [member for member in self.in_order(key) if member in candidates]
         return next((member for member in order if self._has_room(member)), order[0])
 
     def _has_room(self, member: Member) -> bool:
         share = RING_LOAD * (self.in_flight + 1) * member.backend.weight / self._fit_weight
         return member.in_flight < ceil(share)
-
-    def _in_order(self, key: str) -> list[Member]:
-        return [self._by_id[backend_id] for backend_id in self._ring.order(key)]
 
     def _untried(self, tried: Collection[Member]) -> Sequence[Member]:
         candidates = self._fit if not tried else tuple(member for member in self._fit if member not in tried)

@@ -11,10 +11,10 @@ Rules:
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from proxy.routing.headers import RoutingHeaders, protocol_date
+from proxy.routing.headers import FIRST_MODERN, RoutingHeaders, protocol_date
 
 DEFAULT_PATH = "/mcp"
 
@@ -56,6 +56,13 @@ class ProtocolCondition:
 
     text: str
 
+    @property
+    def meets_legacy(self) -> bool:
+        """True if some legacy request meets it, one without a version included."""
+        if self.text.startswith("<"):
+            return True
+        return self.text.removeprefix(">=") < FIRST_MODERN
+
     def matches(self, version: str) -> bool:
         date = protocol_date(version)
         if self.text.startswith("<"):
@@ -77,6 +84,13 @@ class Match:
     params: Mapping[str, Pattern] = field(default_factory=dict)
     headers: Mapping[str, Pattern] = field(default_factory=dict)
 
+    @property
+    def only_path(self) -> str | None:
+        """The exact path, if that is all that is asked for, else None."""
+        others = (self.host, self.protocol, self.method, self.name)
+        plain = self.path.is_exact and not any(others) and not self.params and not self.headers
+        return self.path.text if plain else None
+
     def met(self, request: RoutingHeaders) -> bool:
         """True if the request meets every condition. Raises MalformedHeader if a value it needs does not decode."""
         if not self.path.matches(request.path):
@@ -90,6 +104,13 @@ class Match:
         if not self.path.matches(request.path) or not self._place_met(request):
             return False
         return self.protocol is None or self.protocol.matches(request.version)
+
+    def reached_by_session(self, request: RoutingHeaders) -> bool:
+        """`reached` for a request of a legacy session: of its protocol only the era is asked, since `initialize` names
+        no version and the requests that follow do."""
+        if not self.path.matches(request.path) or not self._place_met(request):
+            return False
+        return self.protocol is None or self.protocol.meets_legacy
 
     def _place_met(self, request: RoutingHeaders) -> bool:
         if self.host is not None and not self.host.matches(request.host):
@@ -156,12 +177,15 @@ class RoutingTable:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
+        # Most routes ask for an exact path and nothing else: those are compared without asking the other conditions.
+        self._plain = tuple((route, route.match.only_path) for route in routes)
         self._splits = {route.name: _Split(route.shares) for route in self.routes if len(route.shares) > 1}
 
     def route_for(self, request: RoutingHeaders) -> Route | None:
         """The first route whose conditions the request meets, or None. Raises MalformedHeader."""
-        for route in self.routes:
-            if route.match.met(request):
+        path = request.path
+        for route, only_path in self._plain:
+            if path == only_path if only_path is not None else route.match.met(request):
                 return route
         return None
 
@@ -171,10 +195,20 @@ class RoutingTable:
         return next(iter(route.shares)) if split is None else split.next()
 
     def reachable(self, request: RoutingHeaders) -> dict[str, Route]:
-        """The pools that may serve a request without a tool name, in route order, each with the first route to it."""
+        """The pools that may serve a request without a tool name, in route order, each with the first route to it.
+
+        A pool with share 0 is reachable: it is being emptied, and still holds what it owns.
+        """
+        return self._led_to(route for route in self.routes if route.match.reached(request))
+
+    def reachable_by_session(self, request: RoutingHeaders) -> dict[str, Route]:
+        """The same for a request of a legacy session."""
+        return self._led_to(route for route in self.routes if route.match.reached_by_session(request))
+
+    @staticmethod
+    def _led_to(routes: Iterable[Route]) -> dict[str, Route]:
         pools: dict[str, Route] = {}
-        for route in self.routes:
-            if route.match.reached(request):
-                for pool in route.shares:
-                    pools.setdefault(pool, route)
+        for route in routes:
+            for pool in route.shares:
+                pools.setdefault(pool, route)
         return pools

@@ -11,9 +11,17 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from proxy.routing.errors import BackendClosed, BadResponse, ConnectFailed, ConnectTimeout, ProxyError
-from proxy.wire.framing import BodyCursor
-from proxy.wire.limits import MAX_HEAD
+from proxy.routing.errors import (
+    BackendClosed,
+    BadResponse,
+    ConnectFailed,
+    ConnectRefused,
+    ConnectTimeout,
+    FramingError,
+    ProxyError,
+)
+from proxy.wire.framing import cursor_for
+from proxy.wire.limits import MANY_PIECES, MAX_HEAD
 from proxy.wire.response_head import ResponseFrame, ResponseHead, ResponseHeadReader
 
 IDLE_LIMIT = 3.0
@@ -58,18 +66,21 @@ class BackendConnection(asyncio.Protocol):
     """One connection to a backend."""
 
     __slots__ = (
+        "_at",
         "_body",
         "_complete",
         "_fed",
         "_frame",
         "_head",
         "_head_done",
+        "_held",
         "_home",
         "_input",
         "_interims",
         "_parser",
         "_pieces",
         "_reading",
+        "_resting",
         "_sink",
         "_to_head",
         "_transport",
@@ -81,10 +92,13 @@ class BackendConnection(asyncio.Protocol):
         self._home = home
         self._sink: ResponseSink | None = None
         self._input = b""
-        self._fed = 0
+        self._at = 0  # how much of _input is read
+        self._fed = 0  # how much of it the parser has seen, of a head that is not whole
         self._head: ResponseHead | None = None
         self._frame: ResponseFrame | None = None  # of the last final head
         self._reading = True
+        self._held = False
+        self._resting = False
         self._to_head = False
         self._interims = 0
         self._pieces: list[bytes] = []
@@ -98,22 +112,41 @@ class BackendConnection(asyncio.Protocol):
         self._head = None
         self._interims = 0
 
+    def hand_over(self, sink: ResponseSink) -> None:
+        """Gives what is still to come of the response to another sink."""
+        if self._sink is not None:
+            self._sink = sink
+
     def write(self, data: bytes) -> None:
         if not self._transport.is_closing():  # lost already, and about to be told so
             self._transport.write(data)
 
     def hold(self, hold: bool) -> None:
         """Stops (True) or resumes reading the response."""
-        if hold is self._reading and not self._transport.is_closing():
-            self._reading = not hold
-            if hold:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+        self._held = hold
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        read = not (self._held or self._resting)
+        if read is self._reading or self._transport.is_closing():
+            return
+        self._reading = read
+        if read:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _rest(self, resting: bool = True) -> None:
+        """Stops reading until the other connections had their turn."""
+        self._resting = resting
+        self._update_reading()
+        if resting:
+            asyncio.get_running_loop().call_soon(self._rest, False)
 
     def give_back(self) -> None:
         """The exchange is over and left the connection clean: it may carry another."""
-        self.hold(False)
+        if self._held:
+            self.hold(False)
         self._home.keep(self)
 
     def drop(self) -> None:
@@ -136,6 +169,8 @@ class BackendConnection(asyncio.Protocol):
         self._input = self._input + data if self._input else data
         try:
             self._read(self._sink)
+        except FramingError as error:
+            self._fail(BadResponse(f"the backend's response does not parse: {error}"))
         except HttpParserError as error:
             self._fail(BadResponse(f"the backend's response does not parse: {error}"))
         except ProxyError as error:
@@ -172,7 +207,7 @@ class BackendConnection(asyncio.Protocol):
 
     # ---- reading
     def _read(self, sink: ResponseSink) -> None:
-        while self._input:
+        while self._at < len(self._input):
             if self._head is None:
                 if not self._read_head(sink):
                     return
@@ -182,26 +217,27 @@ class BackendConnection(asyncio.Protocol):
                 reusable = self._end_exchange()
                 sink.response_complete(reusable=reusable)
                 return
+        self._input, self._at = b"", 0
         sink.flush_response()
 
     def _read_head(self, sink: ResponseSink) -> bool:
         """Reads a head if it is there whole; False: nothing more to read now. Raises BadResponse, HttpParserError."""
-        text = self._input
-        end = text.find(b"\r\n\r\n", max(0, self._fed - 3)) + 4
+        text, start = self._input, self._at
+        end = text.find(b"\r\n\r\n", max(start, self._fed - 3)) + 4
+        if (end if end >= 4 else len(text)) - start > MAX_HEAD:
+            raise BadResponse(f"the backend's head has more than {MAX_HEAD} bytes")
         if end < 4:
-            if len(text) > MAX_HEAD:
-                raise BadResponse(f"the backend's head has more than {MAX_HEAD} bytes")
-            self._feed(text[self._fed :])
+            self._feed(text[max(start, self._fed) :])
             self._fed = len(text)
             return False
-        if end > MAX_HEAD:
-            raise BadResponse(f"the backend's head has more than {MAX_HEAD} bytes")
+        head = self._home.heads.read(text[start:end], to_head=self._to_head, before=self._frame)
+        whole = not head.frame.bodyless and len(text) - end == head.length
+        seen, stop = max(start, self._fed), len(text) if whole else end
         self._complete = self._head_done = False
-        self._feed(text[self._fed : end])
+        self._feed(text if not seen and stop == len(text) else text[seen:stop])
         if not self._head_done:
             raise BadResponse("the backend's head does not end where it seems to")
-        self._input, self._fed = text[end:], 0
-        head = self._home.heads.read(text[:end], to_head=self._to_head, before=self._frame)
+        self._at, self._fed = stop, 0
         if head.frame.interim:
             self._interims += 1
             if self._interims > _MAX_INTERIM:
@@ -210,35 +246,35 @@ class BackendConnection(asyncio.Protocol):
             sink.interim(head)
             return True
         self._head, self._frame = head, head.frame
+        if whole:
+            self._hand_over_whole(sink, head, text[end:])
+            return False
         if head.frame.bodyless:
             if not self._complete:
                 self._new_parser()
             self._complete = True
-        elif len(self._input) == head.length:
-            self._read_whole(sink, head)
-            return False
         else:
-            self._body = BodyCursor(head.length)
+            self._body = cursor_for(head.length, chunked=head.frame.chunked)
         sink.response_head(head)
         return True
 
-    def _read_whole(self, sink: ResponseSink, head: ResponseHead) -> None:
-        body, self._input = self._input, b""
-        if body:
-            self._feed(body)
-            self._pieces.clear()  # the one piece is this body
+    def _hand_over_whole(self, sink: ResponseSink, head: ResponseHead, body: bytes) -> None:
+        self._pieces.clear()  # the one piece is this body
         if not self._complete:
             raise BadResponse("the backend's body does not end where it should")
         reusable = self._end_exchange()
         sink.response_whole(head, body, reusable=reusable)
 
     def _read_body(self, sink: ResponseSink) -> None:
-        piece, self._input = self._body.take(self._input)
-        self._feed(piece)
+        text, start = self._input, self._at
+        end = self._at = self._body.end(text, start)
+        self._feed(text if end - start == len(text) else text[start:end])
         pieces, self._pieces = self._pieces, []
-        for data in pieces:
-            sink.response_body(data)
-        if self._body.ended is not None and self._body.ended is not self._complete:
+        if len(pieces) > MANY_PIECES:
+            self._rest()
+        if pieces:
+            sink.response_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if self._body.ended is not self._complete:
             raise BadResponse("the backend's body does not end where it should")
 
     def _feed(self, data: bytes) -> None:
@@ -249,9 +285,16 @@ class BackendConnection(asyncio.Protocol):
 
     def _end_exchange(self) -> bool:
         """Parts from the exchange, whose response is complete; True if the connection could carry another."""
-        head, clean = self._head, not self._input
-        self._sink, self._head, self._input = None, None, b""
-        return head is not None and head.frame.keep_alive and clean and not self._transport.is_closing()
+        head, clean = self._head, self._at == len(self._input)
+        self._sink, self._head, self._input, self._at = None, None, b"", 0
+        # Unsent bytes: the backend answered before it had read the request.
+        return (
+            head is not None
+            and head.frame.keep_alive
+            and clean
+            and not self._transport.is_closing()
+            and not self._transport.get_write_buffer_size()
+        )
 
     def _fail(self, error: ProxyError) -> None:
         sink, self._sink = self._sink, None
@@ -269,9 +312,9 @@ class BackendConnections:
 
     def __init__(self, host: str, port: int, *, connect_timeout: float, clock: Callable[[], float]) -> None:
         self.heads = ResponseHeadReader()
-        self._host = host
-        self._port = port
-        self._connect_timeout = connect_timeout
+        self.host = host
+        self.port = port
+        self.connect_timeout = connect_timeout
         self._clock = clock
         self._idle: list[BackendConnection] = []  # the longest idle first
         self._closed = False
@@ -285,15 +328,19 @@ class BackendConnections:
         return None
 
     async def dial(self) -> BackendConnection:
-        """A new connection. Raises ConnectFailed, ConnectTimeout."""
+        """A new connection. Raises ConnectFailed (ConnectRefused where nobody listens), ConnectTimeout."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._connect_timeout):
-                _, connection = await loop.create_connection(lambda: BackendConnection(self), self._host, self._port)
+            async with asyncio.timeout(self.connect_timeout):
+                _, connection = await loop.create_connection(lambda: BackendConnection(self), self.host, self.port)
         except TimeoutError:
             raise ConnectTimeout("the backend did not accept the connection in time") from None
+        except ConnectionRefusedError:
+            raise ConnectRefused("the backend refused the connection") from None
         except OSError:
-            raise ConnectFailed("the backend refused the connection") from None
+            raise ConnectFailed("the backend cannot be reached") from None
+        if connection.is_closing:
+            raise ConnectFailed("the backend closed the connection at once")
         return connection
 
     def keep(self, connection: BackendConnection) -> None:

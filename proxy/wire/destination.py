@@ -1,19 +1,25 @@
-"""Where a request goes: the owner of its task, or a backend of the first matching route's pool.
+"""Where a request goes: the owner of its task or session, the backend that asked back, or one of its route's pool.
 
-Pins are asked first, pool by pool in route order, then tags; a task without a known owner goes by the ring. A pin store
-may answer later, and then so does this; everything else is known at once.
+* A request about a task: its pin, pool by pool in route order; then the tag in its id; then a search, where there is
+  more than one backend to ask and the pool has it switched on; else the ring.
+* A request of a legacy session: the backend that its id is tagged with.
+* Anything else: the first matching route; its pool prefers the backend that asked back in a round before this one, and
+  balances the rest.
+A pin store may answer later, and then so does this; everything else is known at once.
 """
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from proxy.pins.store import Answer, Pin, PinStore, PinStoreError
-from proxy.routing.errors import NoRoute
+from proxy.pins.store import POOL_ITSELF, Answer, Pin, PinStore, PinStoreError
+from proxy.routing.errors import NoBackend, NoRoute, OwnerUnknown, SessionOwnerGone
 from proxy.routing.headers import RoutingHeaders
-from proxy.routing.ownership import pin_key
-from proxy.routing.pools import Choice, Member, Pool
+from proxy.routing.members import Choice, Member
+from proxy.routing.ownership import pin_key, split_session
+from proxy.routing.pools import Pool
+from proxy.routing.rounds import ConnectionMemory, Rounds
 from proxy.routing.routes import Route, RoutingTable
 from proxy.wire.backend import BackendConnections
 
@@ -23,9 +29,16 @@ class Lane:
     """A pool as exchanges use it: who may serve, and the connections to each."""
 
     pool: Pool
-    connections: Mapping[Member, BackendConnections]
+    connections: dict[Member, BackendConnections]
+    """Of every member, whoever comes and goes: one dict for a pool's whole life."""
     own_host: bool
     """True to send each backend its own name as Host instead of the client's."""
+    owner_wait: float
+    """Seconds to wait for an owner that cannot be reached, and for the answers to a search."""
+
+
+Kind = Literal["task", "session", "round", "none"]
+"""What binds a request to a backend, or makes it prefer one."""
 
 
 class Destination(NamedTuple):
@@ -34,28 +47,62 @@ class Destination(NamedTuple):
     route: Route
     lane: Lane
     choice: Choice
+    kind: Kind
+    session: str = ""
+    """For the kind session: the id as the backend knows it."""
+
+    @property
+    def bound(self) -> bool:
+        """True if no other backend can serve the request."""
+        return self.kind in ("task", "session") and self.choice.bound
+
+
+class SearchPlan(NamedTuple):
+    """Whom to ask for the owner of a task that nobody knows."""
+
+    candidates: tuple[Destination, ...]
+    everyone: bool = False
+    """True to send to all or to none and to await every answer, for requests that change something."""
+    likely: bool = False
+    """True to ask the first candidate alone at first, and the others only if it does not know the task."""
+
+
+Found: TypeAlias = Destination | SearchPlan
 
 
 class Directory:
     """Finds destinations with the routes, pools and pins in force."""
 
-    def __init__(self, table: RoutingTable, lanes: Mapping[str, Lane], pins: PinStore) -> None:
-        self._table = table
+    def __init__(self, table: RoutingTable, lanes: Mapping[str, Lane], pins: PinStore, rounds: Rounds) -> None:
+        self.table = table
+        """The routes in force."""
         self._lanes = lanes
         self._pins = pins
+        self._rounds = rounds
 
-    def find(self, request: RoutingHeaders, task: str | None) -> Destination | Coroutine[None, None, Destination]:
-        """Where the request goes; `task`: the decoded id for a request about one.
+    def find(
+        self, request: RoutingHeaders, task: str | None, client: str, memory: ConnectionMemory
+    ) -> Found | Coroutine[None, None, Found]:
+        """Where the request goes; `task`: the decoded id for a request about one; `client`: the client's address.
 
-        At once, or as a coroutine where the pin store answers later. Both raise NoRoute, NoBackend, MalformedHeader.
+        At once, or as a coroutine where the pin store answers later. Both raise NoRoute, NoBackend, MalformedHeader,
+        SessionOwnerGone, OwnerUnknown.
         """
         if request.is_task:
-            return self._find_owner(request, task)
-        route = self._table.route_for(request)
+            return self._find_owner(request, task, memory)
+        if request.is_session:
+            owner = self._find_session(request)
+            if owner is not None:
+                return owner
+        route = self.table.route_for(request)
         if route is None:
             raise NoRoute("no route matches this request")
-        lane = self._lanes[self._table.pool_for(route)]
-        return Destination(route, lane, lane.pool.balance(request))
+        lane = self._lanes[self.table.pool_for(route)]
+        if request.modern and (memory.rounds or self._rounds):
+            asker = self._asker(lane, request, client, memory)
+            if asker is not None:
+                return Destination(route, lane, asker.chosen("pin"), "round")
+        return Destination(route, lane, lane.pool.balance(request), "none")
 
     def find_another(
         self, request: RoutingHeaders, task: str | None, failed: Destination, tried: Collection[Member]
@@ -63,24 +110,49 @@ class Directory:
         """Where the request goes after an attempt that sent nothing, in the same pool. Raises NoBackend."""
         pool = failed.lane.pool
         choice = pool.balance(request, tried) if task is None else pool.by_ring(task, tried)
-        return Destination(failed.route, failed.lane, choice)
+        return failed._replace(choice=choice, kind="task" if failed.kind == "task" else "none")
 
+    def _asker(self, lane: Lane, request: RoutingHeaders, client: str, memory: ConnectionMemory) -> Member | None:
+        """The backend that waits for this round, if it can be asked."""
+        asker = self._rounds.asker(lane.pool.name, request, client, memory.rounds)
+        return None if asker is None else lane.pool.member(asker)
+
+    # ---- sessions
+    def _find_session(self, request: RoutingHeaders) -> Destination | None:
+        """The session's backend; None where sessions are balanced like all else. Raises SessionOwnerGone, NoRoute."""
+        tag, own = split_session(request.session or "")
+        reachable = self.table.reachable_by_session(request)
+        for name, route in reachable.items():
+            lane = self._lanes[name]
+            owner = lane.pool.tagged(tag) if lane.pool.sticky else None
+            if owner is not None:
+                return Destination(route, lane, owner.chosen("tag"), "session", own)
+        if not reachable:
+            raise NoRoute("no route matches this request")
+        if all(self._lanes[name].pool.sticky for name in reachable):
+            raise SessionOwnerGone("this session's server is not known here: initialize anew")
+        return None
+
+    # ---- tasks
     def _find_owner(
-        self, request: RoutingHeaders, task: str | None
-    ) -> Destination | Coroutine[None, None, Destination]:
-        reachable = self._table.reachable(request)
+        self, request: RoutingHeaders, task: str | None, memory: ConnectionMemory
+    ) -> Found | Coroutine[None, None, Found]:
+        reachable = self.table.reachable(request)
         if not reachable:
             raise NoRoute("no route matches this request")
         if task is None:
-            return self._without_owner(request, task, reachable)
+            return self._unnamed(request, reachable, memory)
         names = list(reachable)
-        for index, name in enumerate(names):
-            pin = self._pins.get(pin_key(name, task))
-            if isinstance(pin, asyncio.Future):
-                return self._find_owner_later(request, task, reachable, names[index:], pin)
-            owner = self._owner(name, pin)
-            if owner is not None:
-                return Destination(reachable[name], self._lanes[name], owner.chosen("pin"))
+        try:
+            for index, name in enumerate(names):
+                pin = self._pins.get(pin_key(name, task))
+                if isinstance(pin, asyncio.Future):
+                    return self._find_owner_later(request, task, reachable, names[index:], pin)
+                owner = self._pinned(reachable[name], name, pin, request, task)
+                if owner is not None:
+                    return owner
+        except PinStoreError:
+            pass  # it knows nothing
         return self._without_pin(request, task, reachable)
 
     async def _find_owner_later(
@@ -90,31 +162,89 @@ class Directory:
         reachable: Mapping[str, Route],
         names: Sequence[str],
         answer: Answer[Pin | None],
-    ) -> Destination:
+    ) -> Found:
         """Goes on from the first of `names`, whose pin is `answer`. A store that fails knows nothing."""
         try:
             for index, name in enumerate(names):
                 if index:
                     answer = self._pins.get(pin_key(name, task))
-                owner = self._owner(name, await answer if isinstance(answer, asyncio.Future) else answer)
+                pin = await answer if isinstance(answer, asyncio.Future) else answer
+                owner = self._pinned(reachable[name], name, pin, request, task)
                 if owner is not None:
-                    return Destination(reachable[name], self._lanes[name], owner.chosen("pin"))
+                    return owner
         except PinStoreError:
             pass
         return self._without_pin(request, task, reachable)
 
-    def _owner(self, pool: str, pin: Pin | None) -> Member | None:
-        return None if pin is None else self._lanes[pool].pool.member(pin.backend)
+    def _pinned(
+        self, route: Route, name: str, pin: Pin | None, request: RoutingHeaders, task: str
+    ) -> Destination | None:
+        if pin is None:
+            return None
+        lane = self._lanes[name]
+        if pin.backend == POOL_ITSELF:
+            return self._by_ring(route, lane, request, task)
+        owner = lane.pool.member(pin.backend)
+        return None if owner is None else Destination(route, lane, owner.chosen("pin"), "task")
 
-    def _without_pin(self, request: RoutingHeaders, task: str, reachable: Mapping[str, Route]) -> Destination:
+    def _without_pin(self, request: RoutingHeaders, task: str, reachable: Mapping[str, Route]) -> Found:
         for name, route in reachable.items():
             owner = self._lanes[name].pool.tagged_owner(task)
             if owner is not None:
-                return Destination(route, self._lanes[name], owner.chosen("tag"))
-        return self._without_owner(request, task, reachable)
+                return Destination(route, self._lanes[name], owner.chosen("tag"), "task")
+        return self._search(request, task, reachable)
 
-    def _without_owner(self, request: RoutingHeaders, task: str | None, reachable: Mapping[str, Route]) -> Destination:
-        name, route = next(iter(reachable.items()))
-        lane = self._lanes[name]
+    def _unnamed(self, request: RoutingHeaders, reachable: Mapping[str, Route], memory: ConnectionMemory) -> Found:
+        """A request about a task that does not say which (FastMCP's client never does)."""
+        pool, backend = memory.latest or ("", "")
+        owner = self._lanes[pool].pool.member(backend) if pool in reachable else None
+        if owner is None:
+            return self._search(request, None, reachable)
+        known = Destination(reachable[pool], self._lanes[pool], owner.chosen("search"), "task")
+        if request.method != "tasks/get":
+            return self._search(request, None, {pool: known.route}) if known.lane.pool.search else known
+        plan = self._search(request, None, reachable)
+        if isinstance(plan, SearchPlan):
+            others = [place for place in plan.candidates if place.choice.member is not owner]
+        elif plan.choice.member is owner:
+            return plan
+        elif plan.lane.pool.search:
+            others = [plan._replace(choice=plan.choice.member.chosen("search"))]
+        else:
+            return known
+        return SearchPlan((known, *others), likely=True)
+
+    def _search(self, request: RoutingHeaders, task: str | None, reachable: Mapping[str, Route]) -> Found:
+        """Whom to ask; a single candidate is simply sent to. Raises OwnerUnknown, NoBackend."""
+        searched = {name: route for name, route in reachable.items() if self._lanes[name].pool.search}
+        if not searched:
+            name, route = next(iter(reachable.items()))
+            return self._by_ring(route, self._lanes[name], request, task)
+        candidates: list[Destination] = []
+        for name, route in searched.items():
+            lane = self._lanes[name]
+            if lane.pool.state == "local":
+                members = lane.pool.everyone
+            else:
+                try:
+                    members = (self._by_ring(route, lane, request, task).choice.member,)
+                except NoBackend:
+                    members = ()
+            candidates += [Destination(route, lane, member.chosen("search"), "task") for member in members]
+        if len(candidates) == 1:
+            return self._by_ring(candidates[0].route, candidates[0].lane, request, task)
+        if not candidates:
+            raise NoBackend("no backend takes new work")
+        changes = request.method != "tasks/get"
+        if changes and len(searched) > 1:
+            raise OwnerUnknown("more than one pool may own this task: ask for its state first")
+        return SearchPlan(tuple(candidates), everyone=changes)
+
+    @staticmethod
+    def _by_ring(route: Route, lane: Lane, request: RoutingHeaders, task: str | None) -> Destination:
+        """The ring's member, or, of a pool with none that takes new work, its only one."""
+        everyone = lane.pool.everyone
+        if len(everyone) == 1:
+            return Destination(route, lane, everyone[0].chosen("ring"), "task")
         choice = lane.pool.balance(request) if task is None else lane.pool.by_ring(task)
-        return Destination(route, lane, choice)
+        return Destination(route, lane, choice, "task")

@@ -2,8 +2,8 @@
 
 A reader is fed the pieces of a body and says two things: which bytes may leave now, and which JSON-RPC messages became
 complete. Rules:
-* Of an incomplete message everything from the last `}` received is held back until text follows that proves it not to
-  be the message's end; so no client can have the whole message before this reader has handed it over.
+* Of an incomplete message everything from the last `}` received is held back, in JSON until other text follows, in an
+  event stream until the empty line; so no client can have the whole message before this reader has handed it over.
 * A JSON body is one message, complete at its end. In an event stream (WHATWG HTML, 9.2.6) a message is an event's
   `data` lines, complete at the empty line; lines end in LF, CRLF or CR.
 * A message over the limit is not read: its bytes pass, `oversized` counts it if its beginning names a task.
@@ -13,8 +13,9 @@ import re
 from typing import Protocol
 
 MESSAGE_LIMIT = 64 * 1024  # bytes of one message; a task's creation takes some 350, ids of 3 KB were seen
-_LINE_END = rb"(?>\r\n|\n|\r)"
-_EVENT_END = re.compile(_LINE_END + _LINE_END)
+# CRLF, LF or CR, and never only the CR of a CRLF. Beginning with a set makes the search several times as fast.
+_LINE_END = rb"[\r\n](?>(?<=\r)\n?|)"
+_EVENT_END = re.compile(_LINE_END + rb"(?>\r\n|\n|\r)")
 _LINE_ENDS = re.compile(_LINE_END)
 _BOM = b"\xef\xbb\xbf"
 
@@ -83,6 +84,7 @@ class EventReader:
         while (end := _EVENT_END.search(text, max(start, scanned))) is not None:
             if self._skipping:
                 self._skipping = False
+                self._begun = True
             elif (message := self._message(text[start : end.end()])) is not None:
                 messages.append(message)
             start = end.end()
@@ -94,7 +96,8 @@ class EventReader:
             out, self._text = text[sent:], rest[-3:]
             self._sent = len(self._text)
         else:
-            safe = max(_safe_length(rest), sent - start)
+            last = rest.rfind(b"}")  # what stands behind it is of no use to a client before the empty line
+            safe = max(len(rest) if last < 0 else last, sent - start)
             out, self._text, self._sent = text[sent : start + safe], rest, safe
         return out, messages
 

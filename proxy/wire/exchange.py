@@ -1,94 +1,63 @@
 """The life of one request, top to bottom: the walk.
 
-begin -> admission (421, 403) -> destination: owner by pin or tag, or route and balance (404, 503) -> a leased
-connection, or one dialled -> the request's head and body go out as they come -> the response's head (no other backend
-past this line) -> its body, each piece after what it teaches is stored -> one RequestRecord, in `_record`, whatever
-happened.
+begin -> admission (421, 403) -> destination: the owner of its task or session, or route and balance (404, 503); or a
+search for the owner -> a leased connection, or one dialled -> the request's head and body go out as they come -> the
+response passes through a Relay (no other backend past its head) -> one RequestRecord, in `_record`, whatever happened.
 
-While nothing has to be awaited, all of it happens in plain calls from `data_received`, without a task. Only dialling
-and a pin store that answers later become tasks, and then join the same methods.
+While nothing has to be awaited, all of it happens in plain calls from `data_received`, without a task. Only dialling,
+searching and a pin store that answers later become tasks, and then join the same methods.
 """
 
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Protocol
+import asyncio
+from collections.abc import Coroutine
 
-from proxy.background import Background
-from proxy.pins.store import PinStore
-from proxy.records import CLIENT_GONE, KNOWN_METHODS, RequestRecord
-from proxy.routing.admission import Admission
-from proxy.routing.errors import BadRequest, HeadTooLarge, NoBackend, OwnerDown, ProxyError
-from proxy.routing.ownership import may_matter, short_digest
-from proxy.routing.pools import Member
-from proxy.routing.retries import may_try_another
-from proxy.wire.backend import BackendConnection, BackendConnections
+from proxy.records import CLIENT_GONE, RequestRecord
+from proxy.routing.errors import (
+    BadRequest,
+    ConnectRefused,
+    HeadTooLarge,
+    NoBackend,
+    OwnerDown,
+    OwnerUnknown,
+    ProxyError,
+)
+from proxy.routing.members import Member
+from proxy.routing.ownership import short_digest
+from proxy.routing.retries import may_try_another, pause_for_owner
+from proxy.routing.searches import Reply
+from proxy.wire.backend import BackendConnection
 from proxy.wire.client import ClientConnection
-from proxy.wire.destination import Destination, Directory
-from proxy.wire.events import reader_for
-from proxy.wire.learning import Tally, Watch
+from proxy.wire.destination import Destination, Found, SearchPlan
+from proxy.wire.relay import Relay
 from proxy.wire.request_head import RequestHead, request_for_backend
-from proxy.wire.response_head import ResponseHead, error_response, response_for_client
+from proxy.wire.response_head import error_response
+from proxy.wire.search import BODY_LIMIT, Probe
+from proxy.wire.surroundings import Surroundings
 
 _MAX_WAITING_BODY = 64 * 1024  # bytes of a request's body kept while its backend is dialled
-_JSON, _EVENTS = b"application/json", b"text/event-stream"
-
-
-class Counters(Tally, Protocol):
-    """Who is told what happens between heads and records."""
-
-    def record(self, record: RequestRecord) -> None:
-        """One request is over."""
-        ...
-
-    def retried(self, pool: str, reason: str) -> None: ...
-
-    def stream_opened(self, pool: str) -> None: ...
-
-    def stream_closed(self, pool: str) -> None: ...
-
-
-@dataclass(slots=True)
-class Surroundings:
-    """What all exchanges share."""
-
-    directory: Directory
-    pins: PinStore
-    admission: Admission
-    counters: Counters
-    background: Background
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
 
 
 class Exchange:
-    """One request and its response. A RequestSink for the client's side, a ResponseSink for the backend's."""
+    """One request and its response. A RequestSink for the client's connection."""
 
     __slots__ = (
         "_around",
-        "_backend",
-        "_backend_status",
         "_bytes_in",
-        "_bytes_out",
-        "_chunked",
         "_client",
         "_destination",
-        "_ended",
         "_error",
-        "_first_byte",
         "_head",
-        "_keep_alive",
+        "_out",
         "_over",
-        "_request_complete",
-        "_reusable",
+        "_plan",
+        "_relay",
+        "_search",
         "_started",
-        "_status",
-        "_streamed",
         "_task",
-        "_to_backend",
-        "_to_client",
         "_tried",
         "_under_way",
-        "_watch",
+        "_waiting",
+        "request_received",
     )
 
     def __init__(self, around: Surroundings, client: ClientConnection, head: RequestHead) -> None:
@@ -97,25 +66,18 @@ class Exchange:
         self._head = head
         self._task: str | None = None  # the id, for a request about a task
         self._destination: Destination | None = None
-        self._tried: list[Member] = []
         self._under_way = False  # counted as in flight at the destination
-        self._backend: BackendConnection | None = None
-        self._to_backend: list[bytes] = []
-        self._to_client: list[bytes] = []
-        self._request_complete = False
+        self._tried: list[Member] = []
+        self._plan: SearchPlan | None = None  # a search is to find the destination
+        self._search: asyncio.Task[None] | None = None
+        self._relay: Relay | None = None  # there is a connection to the destination
+        self._waiting: list[bytes] = []  # the body's pieces as long as there is nobody to send them to
+        self._out: list[bytes] = []  # to the backend
+        self.request_received = False
+        """True if the request's last byte has come from the client."""
         self._error: ProxyError | None = None  # to be answered
-        self._status = 0  # of the response that the client was sent; 0: none yet
-        self._backend_status = 0
-        self._keep_alive = False
-        self._chunked = False
-        self._watch: Watch | None = None
-        self._streamed = False
-        self._ended = False  # the backend's response is complete
-        self._reusable = False
         self._over = False
         self._bytes_in = 0
-        self._bytes_out = 0
-        self._first_byte = -1.0
         self._started = around.clock()
 
     def begin(self) -> None:
@@ -124,20 +86,21 @@ class Exchange:
         try:
             if head.fault is not None:
                 raise head.fault
-            around.admission.check(host=head.frame.host, name=head.routing.host, origin=head.frame.origin)
-            if head.routing.is_task:
+            if around.admission.checks:
+                around.admission.check(host=head.frame.host, name=head.routing.host, origin=head.frame.origin)
+            if head.frame.kind == "task":
                 self._task = head.routing.decoded_name()
-            found = around.directory.find(head.routing, self._task)
+            found = around.directory.find(head.routing, self._task, self._client.peer, self._client.memory)
         except ProxyError as error:
             self._error = error  # answered by flush_request, when what came with the head has been read
             return
-        if isinstance(found, Destination):
-            self._go_to(found)
+        if isinstance(found, Coroutine):
+            self._spawn(self._go_later(found), "find a task's owner")
         else:
-            around.background.spawn(self._go_later(found), "find a task's owner")
+            self._go_to(found)
 
     # ---- reaching the backend
-    async def _go_later(self, finding: Coroutine[None, None, Destination]) -> None:
+    async def _go_later(self, finding: Coroutine[None, None, Found]) -> None:
         try:
             found = await finding
         except ProxyError as error:
@@ -147,255 +110,262 @@ class Exchange:
                 self._go_to(found)
         self.flush_request()
 
-    def _go_to(self, destination: Destination) -> None:
-        self._destination = destination
-        _, lane, choice = destination
-        lane.pool.start(choice.member)
+    def _go_to(self, found: Found) -> None:
+        if isinstance(found, SearchPlan):
+            self._begin_search(found)
+            return
+        self._destination = found
+        member = found.choice.member
+        found.lane.pool.start(member, self._started)
         self._under_way = True
-        connections = lane.connections[choice.member]
+        connections = found.lane.connections[member]
         connection = connections.lease()
         if connection is None:
-            self._around.background.spawn(self._dial(connections), "dial a backend")
+            self._spawn(self._dial(found), "dial a backend")
         else:
-            self._attach(connection, destination)
+            self._attach(connection, found)
 
-    async def _dial(self, connections: BackendConnections) -> None:
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> "asyncio.Task[None]":
+        return self._around.background.spawn(self._or_cut(work), name)
+
+    async def _or_cut(self, work: Coroutine[None, None, None]) -> None:
+        """Does the work; should it fail in a way nobody thought of, the client is not left waiting."""
         try:
-            connection = await connections.dial()
-        except ProxyError as error:
+            await work
+        except Exception:
             if not self._over:
-                self._attempt_failed(error)
-            return
-        if self._over or self._destination is None:
+                self._over = True
+                self._leave_backend()
+                self._client.abort()
+            raise
+
+    async def _dial(self, destination: Destination) -> None:
+        began = self._around.clock()
+        member = destination.choice.member
+        while True:
+            try:
+                connection = await destination.lane.connections[member].dial()
+                break
+            except ProxyError as error:
+                pause = None
+                if destination.bound and not (member.departed and isinstance(error, ConnectRefused)):
+                    waited = self._around.clock() - began
+                    pause = pause_for_owner(error, waited=waited, limit=destination.lane.owner_wait)
+                if pause is None:
+                    if not self._over:
+                        self._attempt_failed(error, destination)
+                    return
+            await asyncio.sleep(pause)
+            if self._over:
+                return
+        if self._over:
             connection.give_back()
             return
-        self._attach(connection, self._destination)
-        self._client.hold_body(False)
+        self._attach(connection, destination)
         self.flush_request()
 
-    def _attempt_failed(self, failure: ProxyError) -> None:
+    def _attempt_failed(self, failure: ProxyError, failed: Destination) -> None:
         """The chosen backend could not be reached: another one's turn, or an answer."""
-        failed = self._destination
-        if failed is None:
-            return
         self._leave_backend()
-        if may_try_another(failure, bound=failed.choice.bound):
-            self._tried.append(failed.choice.member)
-            try:
+        member, pool = failed.choice.member, failed.lane.pool
+        if failed.kind == "round":
+            client = self._client
+            self._around.rounds.over(
+                pool.name, self._head.routing, client.peer, client.memory.rounds, member.backend.id
+            )
+        try:
+            if member.departed and isinstance(failure, ConnectRefused):
+                pool.forget(member)  # it was kept for what it owned, and is gone
+                self.begin()
+            elif may_try_another(failure, bound=failed.bound):
+                self._tried.append(member)
                 other = self._around.directory.find_another(self._head.routing, self._task, failed, self._tried)
-            except NoBackend:
-                pass  # all were tried: the last failure is the answer
-            else:
-                self._around.counters.retried(failed.lane.pool.name, failure.reason)
+                self._around.counters.retried(pool.name, failure.reason)
                 self._go_to(other)
-                self.flush_request()
-                return
-        if failed.choice.bound:
-            failure = OwnerDown("the backend that owns this task cannot be reached")
-        self._error = failure
-        self._answer(failure)
+            elif failed.bound:
+                self._error = OwnerDown("the backend that owns this task or session cannot be reached")
+            else:
+                self._error = failure
+        except NoBackend:
+            self._error = failure  # all were tried: the last failure is the answer
+        self.flush_request()
 
     def _attach(self, connection: BackendConnection, destination: Destination) -> None:
+        frame = self._head.frame
+        relay = self._relay = Relay(self._around, self, self._client, self._head, destination, connection)
+        connection.carry(relay, to_head=frame.verb == b"HEAD")
+        self._out.append(self._head_for(destination))
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for data in waiting:
+                self._send_on(data)
+            self._client.hold_body(False)
+        if frame.chunked and self.request_received:
+            self._out.append(b"0\r\n\r\n")
+        if not self._client.writable:
+            connection.hold(True)
+
+    def _head_for(self, destination: Destination, length: int | None = None) -> bytes:
+        """The head as that backend is to see it; `length`: of a body that is held whole, however it came."""
         frame, backend = self._head.frame, destination.choice.member.backend
         own_host = destination.lane.own_host or not frame.host
         path = frame.path if destination.route.keeps_path else backend.path.encode()
-        sent = request_for_backend(
+        return request_for_backend(
             self._head,
             target=path + frame.query,
             host=backend.authority.encode() if own_host else frame.host,
+            session=(destination.session or self._head.routing.session or "").encode("latin-1"),
             forwarded=self._client.forwarded,
+            whole=length,
         )
-        self._backend = connection
-        connection.carry(self, to_head=frame.verb == b"HEAD")
-        self._to_backend.insert(0, sent)
-        if not self._client.writable:
-            connection.hold(True)
+
+    # ---- searching
+    def _begin_search(self, plan: SearchPlan) -> None:
+        """The body is held until it is whole, then it goes to many."""
+        self._plan = plan
+        if self._head.frame.expect:
+            self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._client.hold_body(False)
+        if self._bytes_in > BODY_LIMIT:
+            self._refuse_search()
+        elif self.request_received:  # the pin store answered after the body had come
+            self._start_search(plan)
+
+    def _refuse_search(self) -> None:
+        self._error = OwnerUnknown("the request is too large to be held while its task's owner is searched for")
+        self._waiting = []
+
+    def _start_search(self, plan: SearchPlan) -> None:
+        self._search = self._spawn(self._run_search(plan), "search for a task's owner")
+
+    async def _run_search(self, plan: SearchPlan) -> None:
+        body = b"".join(self._waiting)
+        self._waiting = []
+        counters = self._around.counters
+        try:
+            probe = await self._around.searches.find(
+                plan, self._client.peer, lambda place: self._head_for(place, len(body)) + body
+            )
+        except OwnerUnknown as error:
+            self._search = None
+            counters.searched(plan.candidates[0].lane.pool.name, "failed")
+            self._error = error
+            self.flush_request()
+            return
+        self._search = None
+        counters.searched(probe.place.lane.pool.name, "found" if probe.reply is Reply.RESULT else "unknown")
+        self._take_over(probe)
+
+    def _take_over(self, probe: Probe) -> None:
+        """Relays the answer that decided a search: what there is of it at once, the rest as it comes."""
+        place, head, connection = probe.place, probe.head, probe.connection
+        if head is None:
+            return
+        self._destination = place
+        self._under_way, probe.in_flight = probe.in_flight, False
+        probe.connection = None
+        if probe.reply is Reply.RESULT:
+            self._client.memory.latest = (place.lane.pool.name, place.choice.member.backend.id)
+        relay = self._relay = Relay(self._around, self, self._client, self._head, place, connection)
+        relay.response_head(head)
+        for data in probe.body:
+            relay.response_body(data)
+        if probe.complete:
+            relay.response_complete(reusable=probe.reusable)
+            return
+        if connection is not None:
+            connection.hand_over(relay)
+        relay.flush_response()
+        relay.hold_response(not self._client.writable)
 
     # ---- RequestSink: what comes from the client
     def request_body(self, data: bytes) -> None:
         if self._error is not None:
             return
         self._bytes_in += len(data)
-        if self._head.frame.chunked:
-            self._to_backend += (b"%x\r\n" % len(data), data, b"\r\n")
+        if self._relay is not None:
+            self._send_on(data)
+        elif self._plan is not None and self._bytes_in > BODY_LIMIT:
+            self._refuse_search()
         else:
-            self._to_backend.append(data)
+            self._waiting.append(data)
+
+    def _send_on(self, data: bytes) -> None:
+        if self._head.frame.chunked:
+            self._out += (b"%x\r\n" % len(data), data, b"\r\n")
+        else:
+            self._out.append(data)
 
     def request_complete(self) -> None:
-        self._request_complete = True
-        if self._head.frame.chunked and self._error is None:
-            self._to_backend.append(b"0\r\n\r\n")
+        self.request_received = True
+        if self._error is not None:
+            return
+        if self._plan is not None:
+            self._start_search(self._plan)
+        elif self._head.frame.chunked and self._relay is not None:
+            self._out.append(b"0\r\n\r\n")
 
     def flush_request(self) -> None:
         if self._over:
             return
+        relay = self._relay
         if self._error is not None:
             self._answer(self._error)
-        elif self._backend is None:
-            if sum(map(len, self._to_backend)) > _MAX_WAITING_BODY:
+        elif relay is None:
+            if self._plan is None and sum(map(len, self._waiting)) > _MAX_WAITING_BODY:
                 self._client.hold_body(True)
-        elif self._to_backend:
-            out, self._to_backend = self._to_backend, []
-            self._backend.write(b"".join(out))
+        elif self._out and relay.connection is not None:
+            out, self._out = self._out, []
+            relay.connection.write(b"".join(out))
 
     def request_broken(self, error: ProxyError) -> None:
-        self._drop_backend()
-        self._error = error
-        if not self._over:
-            self._answer(error)
+        self.abandon(error)
 
     def hold_response(self, hold: bool) -> None:
-        if self._backend is not None:
-            self._backend.hold(hold or (self._watch is not None and self._watch.waiting))
+        if self._relay is not None:
+            self._relay.hold_response(hold)
 
     def client_gone(self) -> None:
         if not self._over:
-            self._drop_backend()
-            self._record(self._status or CLIENT_GONE, "client_gone")
+            status = self._relay.status if self._relay is not None else 0
+            self._record(status or CLIENT_GONE, "client_gone")
 
-    # ---- ResponseSink: what comes from the backend
-    def interim(self, head: ResponseHead) -> None:
-        if not self._head.frame.http10:  # HTTP/1.0 knows none (RFC 9110, 15.2)
-            self._client.write(response_for_client(head, http10=False, keep_alive=True))
+    def abandon(self, error: ProxyError) -> None:
+        if not self._over:
+            self._error = error
+            self._answer(error)
 
-    def response_head(self, head: ResponseHead) -> None:
-        request, response = self._head.frame, head.frame
-        self._backend_status = self._status = response.status
-        self._first_byte = self._around.clock() - self._started
-        http10, unmeasured = request.http10, head.length is None and not response.bodyless
-        self._chunked = unmeasured and not http10
-        self._keep_alive = (
-            request.keep_alive and self._request_complete and not (self._client.retiring or (unmeasured and http10))
-        )
-        if request.teaches and not response.bodyless:
-            self._start_watch(head)
-        if response.content_type == _EVENTS and self._destination is not None:
-            self._streamed = True
-            self._around.counters.stream_opened(self._destination.lane.pool.name)
-        self._to_client.append(response_for_client(head, http10=http10, keep_alive=self._keep_alive))
-
-    def _start_watch(self, head: ResponseHead) -> None:
-        reader, destination, around = reader_for(head.frame.content_type), self._destination, self._around
-        if reader is None or destination is None:
+    # ---- Outcome: what the relay tells
+    def relayed(self, *, reusable: bool) -> None:
+        relay = self._relay
+        if relay is None:
             return
-        if head.frame.encoded:
-            around.counters.unlearned("encoded")
-            return
-        self._watch = Watch(
-            reader,
-            method=self._head.routing.method,
-            name=self._task,
-            pool=destination.lane.pool,
-            backend=destination.choice.member.backend.id,
-            pins=around.pins,
-            tally=around.counters,
-            background=around.background,
-            released=self._released,
-        )
-
-    def response_body(self, data: bytes) -> None:
-        if self._watch is None:
-            self._pass_on(data)
-            return
-        self._pass_on(self._watch.feed(data))
-        if self._watch.waiting and self._backend is not None:
-            self._backend.hold(True)
-
-    def _pass_on(self, data: bytes) -> None:
-        if not data:
-            return
-        self._bytes_out += len(data)
-        if self._chunked:
-            self._to_client += (b"%x\r\n" % len(data), data, b"\r\n")
-        else:
-            self._to_client.append(data)
-
-    def _released(self, held: bytes) -> None:
-        """The pin store has answered: what was held back leaves."""
-        if self._over:
-            return
-        self._pass_on(held)
-        if self._ended:
-            self._complete()
-            return
-        self.flush_response()
-        if self._backend is not None:
-            self._backend.hold(not self._client.writable)
-
-    def flush_response(self) -> None:
-        out = self._to_client
-        if out:
-            self._to_client = []
-            self._client.write(b"".join(out))
-
-    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool) -> None:
-        request, response = self._head.frame, head.frame
-        may_teach = request.teaches and (
-            response.content_type != _JSON or response.encoded or may_matter(body, self._head.routing.method)
-        )
-        if may_teach or response.content_type == _EVENTS:
-            self.response_head(head)
-            self.response_body(body)
-            self.response_complete(reusable=reusable)
-            return
-        self._backend_status = self._status = response.status
-        self._first_byte = self._around.clock() - self._started
-        self._keep_alive = request.keep_alive and self._request_complete and not self._client.retiring
-        self._bytes_out = len(body)
-        self._reusable = reusable
-        self._to_client += (response_for_client(head, http10=request.http10, keep_alive=self._keep_alive), body)
-        self._complete()
-
-    def response_complete(self, *, reusable: bool) -> None:
-        self._ended, self._reusable = True, reusable
-        if self._watch is not None:
-            self._pass_on(self._watch.end())
-            if self._watch.waiting:
-                self.flush_response()
-                return
-        self._complete()
-
-    def _complete(self) -> None:
-        if self._chunked:
-            self._to_client.append(b"0\r\n\r\n")
-        self.flush_response()
-        connection, self._backend = self._backend, None
+        connection, relay.connection = relay.connection, None
         if connection is not None:
-            if self._reusable and self._request_complete:
+            if reusable and self.request_received:
                 connection.give_back()
             else:
                 connection.drop()
-        self._record(self._status, "")
-        self._client.exchange_done(keep_alive=self._keep_alive)
+        self._record(relay.status, "")
+        self._client.exchange_done(keep_alive=relay.keep_alive)
 
-    def backend_failed(self, error: ProxyError) -> None:
-        self._backend = None
-        if self._over:
-            return
-        if self._status == 0:
-            self._error = error
-            self._answer(error)
-            return
-        self.flush_response()
-        self._record(self._status, error.reason)
-        if self._chunked or not self._head.frame.http10:
-            self._client.cut()
-        else:
-            self._client.abort(reset=True)  # until close: a clean end would pass for the whole
-
-    def hold_request(self, hold: bool) -> None:
-        self._client.hold_body(hold)
+    def broken(self, error: ProxyError) -> None:
+        self.abandon(error)
 
     # ---- ending
     def _answer(self, error: ProxyError) -> None:
         """Answers with an error of the proxy's own, or cuts the response that has begun."""
-        self._drop_backend()
-        if self._status:
-            self._record(self._status, error.reason)
-            self._client.cut()
+        frame, client, relay = self._head.frame, self._client, self._relay
+        if relay is not None and relay.status:
+            measured = relay.measured
+            self._record(relay.status, error.reason)
+            if measured:
+                client.cut()
+            else:
+                client.abort(reset=True)  # until close: a clean end would pass for the whole
             return
-        frame, framed = self._head.frame, not isinstance(error, BadRequest | HeadTooLarge)
-        keep_alive = frame.keep_alive and self._request_complete and framed and not self._client.retiring
+        framed = not isinstance(error, BadRequest | HeadTooLarge)
+        keep_alive = frame.keep_alive and self.request_received and framed and not client.retiring
         response = error_response(
             error,
             modern=self._head.routing.modern,
@@ -403,14 +373,9 @@ class Exchange:
             http10=frame.http10,
             with_body=frame.verb != b"HEAD",
         )
-        self._client.write(response)
+        client.write(response)
         self._record(error.status, error.reason)
-        self._client.exchange_done(keep_alive=keep_alive)
-
-    def _drop_backend(self) -> None:
-        connection, self._backend = self._backend, None
-        if connection is not None:
-            connection.drop()
+        client.exchange_done(keep_alive=keep_alive)
 
     def _leave_backend(self) -> None:
         if self._under_way and self._destination is not None:
@@ -420,37 +385,50 @@ class Exchange:
     def _record(self, status: int, error: str) -> None:
         """The one place where an exchange ends."""
         self._over = True
+        # They know this exchange, and it them: without this, only the garbage collector would free them.
+        relay, self._relay, self._error = self._relay, None, None
         self._leave_backend()
-        counters, request, destination = self._around.counters, self._head.routing, self._destination
-        watch, self._watch = self._watch, None  # the two know each other: without this, only gc would free them
-        route = pool = backend = source = outcome = ""
-        if destination is not None:
+        if self._search is not None:
+            self._search.cancel()
+        around, frame, destination = self._around, self._head.frame, self._destination
+        kind, backend_status, first_byte, bytes_out, streamed, outcome = frame.kind, 0, -1.0, 0, False, "served"
+        if relay is not None:
+            backend_status, bytes_out, streamed, outcome = relay.status, relay.bytes_out, relay.streamed, relay.outcome
+            if relay.first_byte >= 0:
+                first_byte = relay.first_byte - self._started
+            relay.drop()
+        route = pool = backend = source = ""
+        if destination is None:
+            outcome = ""
+        else:
+            choice = destination.choice
             route, pool = destination.route.name, destination.lane.pool.name
-            backend, source = destination.choice.member.backend.id, destination.choice.source
-            outcome = "served" if watch is None else watch.outcome
-            if self._streamed:
-                counters.stream_closed(pool)
-            if isinstance(self._error, OwnerDown):
-                outcome = OwnerDown.reason
-        counters.record(
+            backend, source = choice.member.backend.id, choice.source
+            if streamed:
+                around.counters.stream_closed(pool)
+            if error == OwnerDown.reason:
+                outcome = error
+            if destination.kind == "round":
+                kind = "round"
+        around.counters.record(
             RequestRecord(
-                method=request.method if request.modern and request.method in KNOWN_METHODS else "other",
-                verb=request.verb,
-                status=status,
-                route=route,
-                pool=pool,
-                backend=backend,
-                kind="task" if request.is_task else "none",
-                source=source,
-                outcome=outcome,
-                backend_status=self._backend_status,
-                duration=self._around.clock() - self._started,
-                first_byte=self._first_byte,
-                bytes_in=self._bytes_in,
-                bytes_out=self._bytes_out,
-                error=error,
-                client=self._client.peer,
-                task="" if self._task is None else short_digest(self._task),
-                streamed=self._streamed,
+                frame.label,
+                self._head.routing.verb,
+                status,
+                route,
+                pool,
+                backend,
+                kind,
+                source,
+                outcome,
+                backend_status,
+                around.clock() - self._started,
+                first_byte,
+                self._bytes_in,
+                bytes_out,
+                error,
+                self._client.peer,
+                "" if self._task is None else short_digest(self._task),
+                streamed,
             )
         )

@@ -6,11 +6,11 @@ What was not remembered is counted.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from proxy.background import Background
-from proxy.pins.store import Answer, PinStore, PinStoreError
+from proxy.pins.store import POOL_ITSELF, PinStore, PinStoreError
 from proxy.routing.ownership import Learned, Lesson, learn, pin_key
 from proxy.routing.pools import Pool
 from proxy.wire.events import AnswerReader
@@ -27,7 +27,11 @@ class Tally(Protocol):
 
 
 class Watch:
-    """Watches one answer. `method` and `name`: what was asked of this backend of the pool (Mcp-Name decoded)."""
+    """Watches one answer.
+
+    `method` and `name`: what was asked of this backend of the pool (Mcp-Name decoded); `found`: a search found it to
+    own the task, so that its answer makes a pin; `released` takes what a store held back, `noticed` every lesson.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,8 @@ class Watch:
         tally: Tally,
         background: Background,
         released: Callable[[bytes], None],
+        noticed: Callable[[Learned], None],
+        found: bool,
     ) -> None:
         self.outcome = "served"
         """served; unknown: the backend does not know the task; conflict: another backend owns an id it made."""
@@ -48,11 +54,13 @@ class Watch:
         self._method = method
         self._name = name
         self._pool = pool
-        self._backend = backend
+        self._backend = backend if pool.state == "local" else POOL_ITSELF
         self._pins = pins
         self._tally = tally
         self._background = background
         self._released = released
+        self._noticed = noticed
+        self._found = found
         self._waiting = 0
         self._held: list[bytes] = []
 
@@ -90,41 +98,51 @@ class Watch:
             return
         if learned is None:
             return
+        self._noticed(learned)
         if learned.lesson is Lesson.UNKNOWN:
             self.outcome = "unknown"
             return
-        answer = self._store(learned)
-        if isinstance(answer, asyncio.Future):
-            self._waiting += 1
-            self._background.spawn(self._await(answer, learned), "store what an answer teaches")
-        else:
-            self._stored(answer, learned)
-
-    def _store(self, learned: Learned, *, replace: bool = False) -> Answer[str] | Answer[None]:
-        key = pin_key(self._pool.name, learned.task_id)
+        if learned.lesson is Lesson.ASKED:
+            return
+        steps = self._steps(learned)
         try:
-            if learned.lesson is Lesson.CREATED:
-                return self._pins.put(key, self._pool.name, self._backend, ttl=learned.ttl, replace=replace)
-            if learned.lesson is Lesson.FINISHED:
-                return self._pins.finish(key)
-            return self._pins.refresh(key, ttl=learned.ttl)
+            for answer in steps:
+                if isinstance(answer, asyncio.Future):
+                    self._waiting += 1
+                    self._background.spawn(self._await(answer, steps), "store what an answer teaches")
+                    return
         except PinStoreError:
             self._tally.unlearned("store_failed")
-            return None
 
-    def _stored(self, owner: str | None, learned: Learned) -> None:
-        if owner is not None and owner != self._backend:
-            if self._pool.member(owner) is not None:
-                self.outcome = "conflict"
-                return
-            self._store(learned, replace=True)  # the first writer has left the pool
-        if learned.finished:
-            self._pins.finish(pin_key(self._pool.name, learned.task_id))
+    def _steps(self, learned: Learned) -> Iterator[object]:
+        """Stores a lesson, one call of the store after the other; yields each answer, which may be a future.
 
-    async def _await(self, answer: "asyncio.Future[str] | asyncio.Future[None]", learned: Learned) -> None:
+        A future is awaited before the next step. Raises PinStoreError.
+        """
+        pins, pool, backend = self._pins, self._pool.name, self._backend
+        key = pin_key(pool, learned.task_id)
+        if learned.lesson is Lesson.CREATED or self._found:
+            answer = pins.put(key, pool, backend, ttl=learned.ttl)
+            yield answer
+            owner = answer.result() if isinstance(answer, asyncio.Future) else answer
+            if owner != backend:
+                if backend != POOL_ITSELF and self._pool.member(owner) is not None:
+                    self.outcome = "conflict"
+                    return
+                yield pins.put(key, pool, backend, ttl=learned.ttl, replace=True)  # the first writer has left the pool
+        elif learned.lesson is Lesson.ALIVE:
+            yield pins.refresh(key, ttl=learned.ttl)
+        if learned.finished or learned.lesson is Lesson.FINISHED:
+            yield pins.finish(key)
+
+    async def _await(self, answer: "asyncio.Future[object]", steps: Iterator[object]) -> None:
+        """Goes on with the steps from one whose answer comes later."""
         try:
             async with asyncio.timeout(STORE_LIMIT):
-                self._stored(await answer, learned)
+                await answer
+                for later in steps:
+                    if isinstance(later, asyncio.Future):
+                        await later
         except TimeoutError:
             self._tally.unlearned("store_slow")
         except PinStoreError:

@@ -15,14 +15,16 @@ a `Frame`; a head with the same other lines as the one before shares its frame, 
 import re
 from typing import NamedTuple
 
+from proxy.records import KNOWN_METHODS
 from proxy.routing import headers as fields
 from proxy.routing.errors import BadRequest, DuplicateHeader, HeadTooLarge, ProxyError
 from proxy.routing.headers import RoutingHeaders, is_modern
 from proxy.routing.ownership import may_teach
-from proxy.wire.limits import MAX_FIELDS, MAX_HEAD, OWS, remember
+from proxy.wire.limits import MAX_FIELDS, MAX_HEAD, OWS, content_length, remember
 
 MAX_ROUTING_VALUE = 8 * 1024  # bytes of one Mcp-* value
 MAX_PARAMS = 64  # Mcp-Param-* fields of one request
+_MAX_HOST = 261  # bytes: a name of 255 and a port
 _MAX_SENT = 8  # heads kept ready per frame: with `host: backend` there is one for each backend
 
 _METHOD = re.compile(rb"[A-Z-]+")
@@ -44,6 +46,8 @@ class Frame:
         "http10",
         "keep_alive",
         "kept",
+        "kind",
+        "label",
         "length_at",
         "length_prefix",
         "lines",
@@ -52,12 +56,16 @@ class Frame:
         "origin",
         "path",
         "query",
+        "reader",
         "routing",
         "sent",
+        "session_prefix",
         "teaches",
         "verb",
     )
 
+    reader: "RequestHeadReader"
+    """The one that made it: another may look at other fields."""
     lines: list[bytes]
     """All lines of the head, the two that may differ left empty; no lines at all: not to be shared."""
     name_at: int
@@ -84,10 +92,16 @@ class Frame:
     keep_alive: bool
     routing: RoutingHeaders
     """Of the first head with this frame."""
+    label: str
+    """The Mcp-Method if it may be told to metrics, else `other`."""
+    kind: str
+    """Whose owner is asked for: task, session or none."""
     teaches: bool
     """True if the answer has to be watched."""
-    sent: dict[tuple[bytes, bytes], bytes]
-    """The bytes to send on, up to the lines that may differ, by target and host."""
+    session_prefix: bytes
+    """The name of the Mcp-Session-Id field as it came, with its colon; empty without one."""
+    sent: dict[tuple[bytes, bytes, bytes], bytes]
+    """The bytes to send on, up to the lines that may differ, by target, host and session."""
 
 
 class RequestHead(NamedTuple):
@@ -118,7 +132,12 @@ class RequestHeadReader:
         """
         lines = head.split(b"\r\n")
         # Below this size no limit can be passed that the first head with this frame has not met.
-        if before is not None and len(lines) == len(before.lines) and len(head) <= MAX_ROUTING_VALUE:
+        if (
+            before is not None
+            and before.reader is self
+            and len(lines) == len(before.lines)
+            and len(head) <= MAX_ROUTING_VALUE
+        ):
             name_line, length_line = lines[before.name_at], lines[before.length_at]
             lines[before.name_at] = lines[before.length_at] = b""
             if (
@@ -136,10 +155,11 @@ class RequestHeadReader:
         if len(lines) - 3 > MAX_FIELDS:
             raise HeadTooLarge(f"the head has more than {MAX_FIELDS} fields")
         frame = Frame()
+        frame.reader = self
         frame.verb, frame.path, frame.query, frame.http10 = _request_line(lines[0])
         frame.kept, frame.accept_encoding = [], []
         frame.name_at = frame.length_at = -1  # the last line, which is empty
-        frame.name_prefix = frame.length_prefix = b""
+        frame.name_prefix = frame.length_prefix = frame.session_prefix = b""
         found: dict[int, bytes] = {}
         repeated: list[int] = []
         params: list[tuple[str, str]] = []
@@ -149,6 +169,8 @@ class RequestHeadReader:
             kind = self._kind(name)
             if kind == fields.NAME:
                 frame.name_at, frame.name_prefix = at, name + b":"
+            elif kind == fields.SESSION:
+                frame.session_prefix = name + b":"
             elif kind >= fields.KEPT:
                 frame.kept.append(line)
             if kind == fields.PARAM:
@@ -169,12 +191,12 @@ class RequestHeadReader:
                     frame.length_at, frame.length_prefix = at, name + b":"
 
         frame.forwarded = found
+        frame.expect = b"" if frame.http10 else found.get(fields.EXPECT, b"")
         frame.keep_alive = not frame.http10
         if fields.CONNECTION in found:
-            _apply_connection(frame, found[fields.CONNECTION])
+            self._apply_connection(frame, found[fields.CONNECTION])
         host_text = self._apply_host(frame, found.get(fields.HOST), repeated=fields.HOST in repeated)
         length = _apply_framing(frame, found, repeated)
-        frame.expect = b"" if frame.http10 else found.get(fields.EXPECT, b"")
         origin = found.get(fields.ORIGIN)
         frame.origin = None if origin is None else origin.decode("latin-1")
         version = found.get(fields.VERSION, b"").decode("latin-1")
@@ -184,26 +206,49 @@ class RequestHeadReader:
             path=frame.path.decode("ascii"),
             host=host_text,
             version=version,
-            modern=is_modern(version),
+            modern=all(map(is_modern, version.split(", "))),  # of a repeated one, too, though it is refused
             method=found.get(fields.METHOD, b"").decode("latin-1"),
             session=None if session is None else session.decode("latin-1"),
             params=tuple(params),
             fields=asked,
             name=None if mcp_name is None else mcp_name.decode("latin-1"),
         )
-        frame.teaches = may_teach(frame.routing)
+        routing = frame.routing
+        frame.label = routing.method if routing.modern and routing.method in KNOWN_METHODS else "other"
+        frame.kind = "task" if routing.is_task else "session" if routing.is_session else "none"
+        frame.teaches = may_teach(routing)
         frame.sent = {}
         fault = _routing_fault(found, repeated, params)
+        if len(head) > MAX_ROUTING_VALUE and any(map(_is_long_routing_field, frame.kept)):
+            fault = HeadTooLarge(f"a Mcp-* value has more than {MAX_ROUTING_VALUE} bytes")
         name_line = lines[frame.name_at] + b"\r\n" if mcp_name is not None else b""
         lines[frame.name_at] = lines[frame.length_at] = b""
         frame.lines = lines if fault is None else []
         return RequestHead(frame, frame.routing, length, name_line, fault)
+
+    def memos(self) -> list[bytes]:
+        """What is remembered of what clients sent, for whoever looks after memory."""
+        return [*self._kinds, *self._hosts]
 
     def _kind(self, name: bytes) -> int:
         kind = self._kinds.get(name)
         if kind is None:
             kind = remember(self._kinds, name, fields.field_kind(name, self._wanted))
         return kind
+
+    def _apply_connection(self, frame: Frame, value: bytes) -> None:
+        """Decides keep-alive and takes out the fields that `Connection` names (RFC 9110, 7.6.1)."""
+        tokens = {token.strip(OWS) for token in value.lower().split(b",")}
+        frame.keep_alive = (b"keep-alive" in tokens or not frame.http10) and b"close" not in tokens
+        named = tokens - fields.HOP_BY_HOP - {b"close", b""}
+        if any(fields.is_protected(token) or token in self._wanted for token in named):
+            raise BadRequest("Connection names a field that decides where a request goes or what it carries")
+        if named:
+            frame.kept = [line for line in frame.kept if line.partition(b":")[0].lower() not in named]
+            if b"accept-encoding" in named:
+                frame.accept_encoding = []
+            if b"expect" in named:
+                frame.expect = b""
 
     def _apply_host(self, frame: Frame, value: bytes | None, *, repeated: bool) -> str:
         """Keeps the Host value and returns its name in lower case, without port."""
@@ -216,7 +261,7 @@ class RequestHeadReader:
             raise BadRequest("more than one Host field")
         text = self._hosts.get(value)
         if text is None:
-            found = _HOST.fullmatch(value)
+            found = _HOST.fullmatch(value) if len(value) <= _MAX_HOST else None
             if found is None:
                 raise BadRequest("the Host field is not a host with an optional port")
             text = remember(self._hosts, value, found["name"].lower().decode("ascii"))
@@ -225,14 +270,17 @@ class RequestHeadReader:
 
 def _of_frame(frame: Frame, name_line: bytes, length_line: bytes) -> RequestHead:
     """A head that differs from the frame's first one in the name and the length alone."""
-    length = length_line[len(frame.length_prefix) :].strip(OWS)
-    if length and not length.isdigit():
+    size = content_length(length_line[len(frame.length_prefix) :].strip(OWS)) if length_line else 0
+    if size is None:
         raise BadRequest("Content-Length must be one number")
-    size = int(length) if length else 0
     if not name_line:
         return RequestHead(frame, frame.routing, size, b"")
     name = name_line[len(frame.name_prefix) :].strip(OWS).decode("latin-1")
     return RequestHead(frame, RoutingHeaders(*frame.routing[:-1], name), size, name_line + b"\r\n")
+
+
+def _is_long_routing_field(line: bytes) -> bool:
+    return line[:4].lower() == b"mcp-" and len(line.partition(b":")[2].strip(OWS)) > MAX_ROUTING_VALUE
 
 
 def _text(value: bytes) -> str:
@@ -254,17 +302,6 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, bytes, bool]:
     return verb, path, mark + query, version == b"HTTP/1.0"
 
 
-def _apply_connection(frame: Frame, value: bytes) -> None:
-    """Decides keep-alive and takes out the fields that `Connection` names (RFC 9110, 7.6.1)."""
-    tokens = {token.strip(OWS) for token in value.lower().split(b",")}
-    frame.keep_alive = (b"keep-alive" in tokens or not frame.http10) and b"close" not in tokens
-    named = tokens - fields.HOP_BY_HOP - {b"close", b""}
-    if any(fields.is_protected(token) for token in named):
-        raise BadRequest("Connection names a field that decides where a request goes or what it carries")
-    if named:
-        frame.kept = [line for line in frame.kept if line.partition(b":")[0].lower() not in named]
-
-
 def _apply_framing(frame: Frame, found: dict[int, bytes], repeated: list[int]) -> int:
     """Decides how the body is framed and returns its length (RFC 9112, 6.3)."""
     coding, length = found.get(fields.TRANSFER), found.get(fields.LENGTH)
@@ -275,9 +312,10 @@ def _apply_framing(frame: Frame, found: dict[int, bytes], repeated: list[int]) -
         return 0
     if length is None:
         return 0
-    if fields.LENGTH in repeated or not length.isdigit():
+    size = content_length(length)
+    if size is None or fields.LENGTH in repeated:
         raise BadRequest("Content-Length must be one number")
-    return int(length)
+    return size
 
 
 def _routing_fault(found: dict[int, bytes], repeated: list[int], params: list[tuple[str, str]]) -> ProxyError | None:
@@ -292,26 +330,42 @@ def _routing_fault(found: dict[int, bytes], repeated: list[int], params: list[tu
     return None
 
 
-def request_for_backend(head: RequestHead, *, target: bytes, host: bytes, forwarded: "Forwarded") -> bytes:
-    """The head to send, with `target` and `host` as the backend is to see them.
+def request_for_backend(
+    head: RequestHead,
+    *,
+    target: bytes,
+    host: bytes,
+    session: bytes,
+    forwarded: "Forwarded",
+    whole: int | None = None,
+) -> bytes:
+    """The head to send, with `target`, `host` and `session` (the Mcp-Session-Id) as the backend is to see them.
 
-    A body is announced as it came, with its length or chunked. An answer that has to be watched is asked for uncoded.
+    A body is announced as it came, with its length or chunked; or, `whole`, as so many bytes at hand. An answer that
+    has to be watched is asked for uncoded.
     """
     frame = head.frame
-    start = frame.sent.get((target, host))
+    start = frame.sent.get((target, host, session))
     if start is None:
         lines = [b"%b %b HTTP/1.1\r\nHost: %b" % (frame.verb, target, host), *frame.kept, *forwarded.fields(frame)]
+        if frame.session_prefix:
+            lines.append(b"%b %b" % (frame.session_prefix, session))
         lines += [b"Accept-Encoding: identity"] if frame.teaches else frame.accept_encoding
-        if frame.expect:
-            lines.append(b"Expect: " + frame.expect)
-        if frame.chunked:
-            lines.append(b"Transfer-Encoding: chunked")
         if len(frame.sent) >= _MAX_SENT:
             frame.sent.clear()
-        start = frame.sent[target, host] = b"\r\n".join([*lines, b""])
-    if frame.has_length:
+        start = frame.sent[target, host, session] = b"\r\n".join([*lines, b""])
+    if whole is not None:
+        return b"%b%bContent-Length: %d\r\n\r\n" % (start, head.name_line, whole)
+    if frame.has_length and not frame.expect:
         return b"%b%bContent-Length: %d\r\n\r\n" % (start, head.name_line, head.length)
-    return b"%b%b\r\n" % (start, head.name_line)
+    end = [start, head.name_line]
+    if frame.expect:
+        end.append(b"Expect: %b\r\n" % frame.expect)
+    if frame.chunked:
+        end.append(b"Transfer-Encoding: chunked\r\n")
+    elif frame.has_length:
+        end.append(b"Content-Length: %d\r\n" % head.length)
+    return b"".join([*end, b"\r\n"])
 
 
 class Forwarded(NamedTuple):

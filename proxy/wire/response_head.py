@@ -11,16 +11,17 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from proxy.routing.errors import BadResponse, ProxyError
-from proxy.routing.headers import HOP_BY_HOP
-from proxy.wire.limits import MAX_FIELDS, OWS, remember
+from proxy.routing.headers import HOP_BY_HOP, is_protected
+from proxy.wire.limits import MAX_FIELDS, OWS, content_length, remember
 
-_PASSED, _DROPPED, _CONNECTION, _LENGTH, _TRANSFER, _TYPE, _ENCODING = range(7)
+_PASSED, _DROPPED, _CONNECTION, _LENGTH, _TRANSFER, _TYPE, _ENCODING, _SESSION = range(8)
 _KINDS = {
     b"connection": _CONNECTION,
     b"content-length": _LENGTH,
     b"transfer-encoding": _TRANSFER,
     b"content-type": _TYPE,
     b"content-encoding": _ENCODING,
+    b"mcp-session-id": _SESSION,
 }
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t -~\x80-\xff]*))?")
 _BODYLESS = frozenset({204, 304})
@@ -39,6 +40,8 @@ class ResponseFrame:
         "length_at",
         "length_prefix",
         "lines",
+        "session",
+        "session_prefix",
         "start",
         "status",
         "to_head",
@@ -51,8 +54,12 @@ class ResponseFrame:
     to_head: bool
     """True for the answer to a HEAD request."""
     status: int
+    session: str
+    """The Mcp-Session-Id, or empty."""
+    session_prefix: bytes
+    """Its field name as it came, with the colon."""
     start: bytes
-    """The status line as HTTP/1.1 and the end-to-end fields as they came, with the last CRLF."""
+    """The status line as HTTP/1.1 and the end-to-end fields but Mcp-Session-Id as they came, with the last CRLF."""
     has_length: bool
     chunked: bool
     bodyless: bool
@@ -117,6 +124,7 @@ class ResponseHeadReader:
         frame.to_head = to_head
         frame.bodyless = to_head or frame.status < 200 or frame.status in _BODYLESS
         frame.content_type, frame.encoded = b"", False
+        frame.session, frame.session_prefix = "", b""
         frame.length_at, frame.length_prefix = -1, b""  # the last line, which is empty
         kept = [b"HTTP/1.1 %b %b" % (status_line[2], status_line[3] or b"")]
         coding: bytes | None = None
@@ -135,6 +143,10 @@ class ResponseHeadReader:
                 if length is not None:
                     raise BadResponse("the backend sent Content-Length twice")
                 length, frame.length_at, frame.length_prefix = _length(value), at, name + b":"
+            elif kind == _SESSION:
+                if frame.session_prefix:
+                    raise BadResponse("the backend sent Mcp-Session-Id twice")
+                frame.session, frame.session_prefix = value.strip(OWS).decode("latin-1"), name + b":"
             elif kind == _TRANSFER:
                 coding = value.strip(OWS).lower() if coding is None else b"several"
             elif kind == _CONNECTION:
@@ -146,6 +158,9 @@ class ResponseHeadReader:
         frame.keep_alive = (b"keep-alive" in tokens or not http10) and b"close" not in tokens
         if length is None and not frame.chunked and not frame.bodyless:
             frame.keep_alive = False
+        named = {token for token in tokens - HOP_BY_HOP - {b"close", b""} if not is_protected(token)}
+        if named:  # RFC 9110, 7.6.1
+            kept[1:] = [line for line in kept[1:] if line.partition(b":")[0].lower() not in named]
         frame.start = b"\r\n".join([*kept, b""])
         frame.lines = lines
         frame.lines[frame.length_at] = b""
@@ -160,19 +175,25 @@ class ResponseHeadReader:
 
 
 def _length(value: bytes) -> int:
-    digits = value.strip(OWS)
-    if not digits.isdigit():
+    length = content_length(value.strip(OWS))
+    if length is None:
         raise BadResponse("the backend's Content-Length is not one number")
-    return int(digits)
+    return length
 
 
-def response_for_client(head: ResponseHead, *, http10: bool, keep_alive: bool) -> bytes:
-    """The head to send to a client. A body without length goes chunked to HTTP/1.1, until close to HTTP/1.0."""
+def response_for_client(head: ResponseHead, *, http10: bool, keep_alive: bool, tag: str) -> bytes:
+    """The head to send to a client. A body without length goes chunked to HTTP/1.1, until close to HTTP/1.0.
+
+    `tag` goes before the session's id, if there is one; empty: the id is passed as it came.
+    """
     frame, end = head.frame, b"\r\n"
     if not keep_alive:
         end = b"Connection: close\r\n\r\n"
     elif http10:
         end = b"Connection: keep-alive\r\n\r\n"
+    if frame.session_prefix:
+        session = f"{tag}.{frame.session}" if tag and frame.session else frame.session
+        end = b"%b %b\r\n%b" % (frame.session_prefix, session.encode("latin-1"), end)
     if head.length is not None and frame.status >= 200 and frame.status != 204:
         return b"%bContent-Length: %d\r\n%b" % (frame.start, head.length, end)
     if frame.bodyless or http10:

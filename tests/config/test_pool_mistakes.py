@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.config import parse
+from proxy.config.not_yet import KEYS as KEYS_NOT_YET
 from tests.config.samples import mistakes, with_pool
 
 UNIT = "a number with a unit (ms, s, m or h), such as 250ms, 1.5s or 10m"
@@ -11,7 +12,7 @@ KEYS = "name, authorization, param:NAME, header:NAME"
 NAMES = "letters, digits, and _ . -"
 BACKENDS = "a list of URLs or {id, url, weight, drain}, at least one"
 TOKENS = "letters, digits and !#$%&'*+-.^_`|~"
-POOL_KEYS = "backends, balance, ring_key, tasks, listen, host, timeouts"
+POOL_KEYS = "backends, balance, ring_key, tasks, sessions, listen, host, timeouts"
 
 
 @pytest.mark.parametrize(
@@ -68,8 +69,8 @@ def test_mistakes_in_pools(pools: str, messages: list[str]) -> None:
         ("listen: two", "listen: found 'two'; allowed: one"),
         ("host: keep", "host: found 'keep'; allowed: preserve, backend"),
         ("tasks: local", "tasks: found 'local'; allowed: a mapping with state, search, owner_tag"),
-        ("tasks: {state: shared}", "tasks.state: found 'shared'; not supported yet; allowed: for now only local"),
-        ("tasks: {search: true}", "tasks.search: found 'true'; not supported yet; allowed: for now only false"),
+        ("tasks: {state: shard}", "tasks.state: found 'shard'; allowed: local, shared; did you mean 'shared'?"),
+        ("sessions: sticy", "sessions: found 'sticy'; allowed: sticky, off; did you mean 'sticky'?"),
         ("tasks: {search: 2}", "tasks.search: found '2'; allowed: true, false"),
         (
             "tasks: {owner_tag: '('}",
@@ -81,8 +82,12 @@ def test_mistakes_in_pools(pools: str, messages: list[str]) -> None:
             "allowed: (?P<backend>...) around the backend's id",
         ),
         ("timeouts: {connect: 2}", f"timeouts.connect: found '2'; allowed: {UNIT}, more than 0s to 10 years"),
-        ("timeouts: {conect: 2s}", "timeouts.conect: unknown key; allowed: connect; did you mean 'connect'?"),
-        ("timeouts: 2s", "timeouts: found '2s'; allowed: a mapping with connect"),
+        (
+            "timeouts: {conect: 2s}",
+            "timeouts.conect: unknown key; allowed: connect, owner_wait; did you mean 'connect'?",
+        ),
+        ("timeouts: {owner_wait: x}", f"timeouts.owner_wait: found 'x'; allowed: {UNIT}, more than 0s to 10 years"),
+        ("timeouts: 2s", "timeouts: found '2s'; allowed: a mapping with connect, owner_wait"),
     ],
 )
 def test_mistakes_in_a_pool(written: str, message: str) -> None:
@@ -95,20 +100,18 @@ def test_the_ring_needs_a_key() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "key", ["sessions", "health", "outlier", "retry", "limits", "comment_every", "tls", "discover"]
-)
+@pytest.mark.parametrize("key", ["health", "outlier", "retry", "limits", "comment_every", "tls", "discover"])
 def test_keys_of_a_pool_that_are_not_supported_yet(key: str) -> None:
     (message,) = mistakes(with_pool(f"{key}: {{a: '${{UNSET}}'}}"))
 
     assert message.startswith(f"proxy.yaml:4: pools.agents.{key}: not supported yet; allowed: for now, no such key: ")
 
 
-@pytest.mark.parametrize("key", ["head", "idle", "owner_wait"])
+@pytest.mark.parametrize("key", ["head", "idle"])
 def test_timeouts_that_are_not_supported_yet(key: str) -> None:
     assert mistakes(with_pool(f"timeouts: {{connect: 1s, {key}: 1s}}")) == [
         f"proxy.yaml:4: pools.agents.timeouts.{key}: not supported yet; "
-        "allowed: for now, no such key: only connect has a limit"
+        f"allowed: for now, no such key: {KEYS_NOT_YET['pools.*.timeouts'][key]}"
     ]
 
 

@@ -46,7 +46,7 @@ def test_defaults() -> None:
     )
     (route,) = config.routes
     assert (route.name, dict(route.shares), route.match.path) == ("rest", {"agents": 1}, Pattern("/mcp"))
-    assert config.wanted_fields == frozenset()
+    assert config.wanted_fields == {b"authorization"}
 
 
 def test_everything_given() -> None:
@@ -69,7 +69,7 @@ def test_everything_given() -> None:
     assert gpu.match.headers == {"x-tenant": Pattern("acme")}
     assert (old.match.protocol, old.match.host) == (ProtocolCondition("<2026-07-28"), Pattern("*.example.com"))
     assert rest.shares == {"agents": 95, "tenants": 5}
-    assert config.wanted_fields == {b"x-tenant"}
+    assert config.wanted_fields == {b"authorization", b"x-tenant"}
 
 
 def test_the_example_needs_no_environment() -> None:
@@ -157,7 +157,7 @@ def test_all_backends_may_be_drained() -> None:
     ("key", "expected", "wanted"),
     [
         ("name", RingKey("name"), set()),
-        ("authorization", RingKey("authorization"), {b"authorization"}),
+        ("authorization", RingKey("authorization"), set()),
         ("param:Region", RingKey("param", "region"), set()),
         ("header:X-Tenant", RingKey("header", "x-tenant"), {b"x-tenant"}),
         ("header:Cookie", RingKey("header", "cookie"), {b"cookie"}),
@@ -167,7 +167,7 @@ def test_ring_keys(key: str, expected: RingKey, wanted: set[bytes]) -> None:
     config = read(with_pool("balance: ring", f"ring_key: {key}"))
 
     assert config.pools["agents"].ring_key == expected
-    assert config.wanted_fields == wanted
+    assert config.wanted_fields == wanted | {b"authorization"}  # callers are told apart by it
 
 
 @pytest.mark.parametrize(

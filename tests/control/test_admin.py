@@ -14,11 +14,14 @@ from pytest_aiohttp import AiohttpClient
 
 from proxy import metrics as metrics_module
 from proxy.control.admin import AdminServer, admin_app, serve_admin
+from proxy.explaining import Question
 from proxy.metrics import Metrics
 from proxy.pins.memory import MemoryPinStore
 from proxy.pins.store import PinStore, PinStoreError
 from proxy.routing.backends import Backend
 from proxy.routing.balancing import LeastInFlight
+from proxy.routing.errors import NoRoute
+from proxy.routing.explanation import Explanation, refused
 from proxy.routing.ownership import pin_key
 from proxy.routing.pools import Pool
 
@@ -49,6 +52,7 @@ class Scene:
         self.pools = {"agents": Pool("agents", backends, policy=LeastInFlight())}
         self.pins: PinStore = MemoryPinStore(ttl=60, capacity=10, clock=lambda: 0.0) if pins is None else pins
         self.unready: str | None = None
+        self.now = 0.0
         self.metrics = Metrics(version="1.2.3", pools=lambda: self.pools, pins=lambda: self.pins)
 
     def app(self, *, token: str | None = None, allowed_hosts: Collection[str] = ()) -> web.Application:
@@ -56,11 +60,22 @@ class Scene:
             metrics=self.metrics,
             pools=lambda: self.pools,
             pins=self.pins,
+            set_draining=self.set_draining,
+            explain=self.explain,
             readiness=lambda: self.unready,
+            clock=lambda: self.now,
             version="1.2.3",
             token=token,
             allowed_hosts=allowed_hosts,
         )
+
+    def set_draining(self, *, pool: str, backend: str, draining: bool) -> None:
+        member = self.pools[pool].member(backend)
+        assert member is not None
+        self.pools[pool].set_draining(member, draining)
+
+    async def explain(self, question: Question) -> Explanation:
+        return refused(NoRoute(f"no route for {question.target}"))
 
 
 @pytest.fixture
@@ -131,6 +146,13 @@ async def test_index_names_paths_that_exist(client: Client) -> None:
     assert set(index["paths"]) == {"/metrics", "/healthz", "/readyz", "/api/pools"}
     for path in index["paths"]:
         assert (await client.get(path)).status == 200
+    assert set(index["posts"]) == {
+        "/api/backends/{pool}/{id}/drain",
+        "/api/backends/{pool}/{id}/undrain",
+        "/api/explain",
+    }
+    for path in index["posts"]:
+        assert (await client.post(path.format(pool="agents", id="a"), json={})).status == 200
 
 
 async def test_pools_are_told_as_they_are(client: Client, scene: Scene) -> None:
@@ -149,22 +171,29 @@ async def test_pools_are_told_as_they_are(client: Client, scene: Scene) -> None:
                         "id": "a",
                         "address": "10.0.0.1:8000",
                         "weight": 1,
+                        "departed": False,
                         "draining": False,
                         "in_flight": 4,
-                        "tasks_held": 0,
+                        "unfinished_tasks": 0,
+                        "recent_sessions": 0,
+                        "empty": False,
                     },
                     {
                         "id": "b",
                         "address": "[fd00::2]:8001",
                         "weight": 3,
+                        "departed": False,
                         "draining": True,
                         "in_flight": 0,
-                        "tasks_held": 1,
+                        "unfinished_tasks": 1,
+                        "recent_sessions": 0,
+                        "empty": False,
                     },
                 ],
             }
         ],
         "pins": 1,
+        "note": "as far as this proxy knows since it started",
         "version": "1.2.3",
     }
 
@@ -185,7 +214,8 @@ async def test_held_tasks_of_a_store_that_fails_are_null(
         answer = await client.get("/api/pools")
     assert answer.status == 200
     backends = (await answer.json())["pools"][0]["backends"]
-    assert [backend["tasks_held"] for backend in backends] == [None, None]
+    assert [backend["unfinished_tasks"] for backend in backends] == [None, None]
+    assert [backend["empty"] for backend in backends] == [False, False]  # b is drained, but nobody knows
     assert "secret" not in caplog.text
 
 
@@ -194,6 +224,41 @@ async def test_unknown_path(client: Client, path: str) -> None:
     answer = await client.get(path)
     assert answer.status == 404
     assert await answer.json() == {"error": "Not Found"}
+
+
+@pytest.mark.parametrize("path", ["/api/explain", "/api/backends/agents/a/drain"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "application/json-patch+json"},
+        {"Content-Type": "text/plain; application/json"},
+    ],
+)
+async def test_what_is_posted_must_say_that_it_is_json(client: Client, path: str, headers: dict[str, str]) -> None:
+    """A page's form cannot say that, and a script of another origin is asked about first."""
+    answer = await client.post(path, data=b"{}", headers=headers)
+    assert answer.status == 415
+    assert await answer.json() == {"error": "Content-Type must be application/json"}
+    answer = await client.post(path, data=b"{}", headers={"Content-Type": "application/json; charset=utf-8"})
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["/api/explain", "/api/backends/agents/a/drain", "/api/backends/agents/a/undrain"])
+async def test_what_is_posted_needs_the_token_and_its_own_origin(
+    aiohttp_client: AiohttpClient, scene: Scene, path: str
+) -> None:
+    guarded = await aiohttp_client(scene.app(token=TOKEN))
+    shown = {"Authorization": f"Bearer {TOKEN}"}
+    assert (await guarded.post(path, json={})).status == 401
+    assert (await guarded.post(path, data=b"{}")).status == 401  # nothing is told to those without
+    assert (await guarded.post(path, json={}, headers={**shown, "Origin": "http://evil.example"})).status == 403
+    assert (await guarded.post(path, json={}, headers={**shown, "Host": "evil.example"})).status == 421
+    assert (await guarded.get(path, headers=shown)).status == 405
+    assert not scene.pools["agents"].members[0].draining
+    assert (await guarded.post(path, json={}, headers=shown)).status == 200
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE", "OPTIONS"])

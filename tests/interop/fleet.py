@@ -51,12 +51,12 @@ async def task_servers(n: int, *flags: str, own: Mapping[str, Sequence[str]] = N
                         sys.stderr.write(f"server {name}: {line}\n")
 
 
-async def run_client(url: str, *flags: str) -> dict[str, Any]:
-    """What `tasks_client.py` counted at this URL. Its exit status is not looked at, so `--min` adds nothing here.
+async def run_client(url: str, *flags: str, client: str = "tasks_client") -> dict[str, Any]:
+    """What that client counted at this URL. Its exit status is not looked at, so `--min` adds nothing here.
 
     Raises `AssertionError` with what it wrote if it printed no counts or took too long.
     """
-    command = [sys.executable, "-m", "tests.interop.tasks_client", url, *flags]
+    command = [sys.executable, "-m", f"tests.interop.{client}", url, *flags]
     process = await asyncio.create_subprocess_exec(*command, cwd=PROJECT, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
     try:
         output, complaints = await asyncio.wait_for(process.communicate(), CLIENT_LIMIT)

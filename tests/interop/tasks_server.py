@@ -7,11 +7,30 @@ import argparse
 import asyncio
 import socket
 import sys
+from typing import Annotated
 
 import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
+from pydantic import BaseModel
 
 from tests.interop.tasks_core import ID_STYLES, TaskExtension, computed
+
+
+class Answer(BaseModel):
+    """What a client answers to a question."""
+
+    text: str
+
+
+async def ask_first() -> Elicit[Answer]:
+    """The first round."""
+    return Elicit("First?", Answer)
+
+
+async def ask_second(first: Annotated[Answer, Resolve(ask_first)]) -> Elicit[Answer]:
+    """The second round, which depends on the first."""
+    return Elicit(f"And behind {first.text}?", Answer)
+
 
 STEP = 0.2  # seconds between two notifications of slow_stream
 
@@ -44,6 +63,13 @@ def make_server(instance: str, extension: TaskExtension) -> MCPServer:
         """A task where the client takes one; otherwise sleeps and answers."""
         await asyncio.sleep(seconds)
         return computed(seconds, label, instance)
+
+    @server.tool()
+    async def introduce(
+        first: Annotated[Answer, Resolve(ask_first)], second: Annotated[Answer, Resolve(ask_second)]
+    ) -> str:
+        """Asks back twice; what a client brings to the next round is sealed with a key of this process."""
+        return f"{first.text} {second.text} on {instance}"
 
     return server
 

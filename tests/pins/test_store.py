@@ -91,6 +91,17 @@ async def test_the_least_recently_used_leaves_first(make: Callable[..., PinStore
     assert await now(store.held()) == {("pool", "a"): 3}
 
 
+async def test_a_peek_sees_living_pins_and_is_no_use(make: Callable[..., PinStore], clock: Clock) -> None:
+    store = make(capacity=3)
+    for key in K[:3]:
+        await now(store.put(key, "pool", "a", ttl=None))
+    assert await now(store.peek(K[0])) == Pin("a")
+    await now(store.put(K[3], "pool", "b", ttl=None))
+    assert [await now(store.peek(key)) for key in K[:5]] == [None, Pin("a"), Pin("a"), Pin("b"), None]
+    clock.now += 101
+    assert await now(store.peek(K[3])) is None
+
+
 async def test_room_is_made_from_the_expired_first_and_is_no_eviction(
     make: Callable[..., PinStore], clock: Clock
 ) -> None:

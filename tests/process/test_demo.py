@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from tests.process.harness import Command, children_of, started
 
@@ -43,15 +42,13 @@ async def test_the_demo_reports_and_keeps_serving_and_leaves_nothing_behind() ->
         assert TASK_ID.search(command.output) is None
 
 
-@pytest.mark.xfail(strict=True, reason="the output waits in a buffer unless it goes to a terminal")
 async def test_the_demo_shows_what_it_does_while_it_does_it() -> None:
     """Through a pipe as well: `| tee`, or the log of a container."""
     with demo() as running:
         await running.servers()
-        await running.command.until(lambda: "Starting 3 MCP servers" in running.command.output, 8)
+        await running.command.until(lambda: "Starting 3 MCP servers" in running.command.output, LIMIT)
 
 
-@pytest.mark.xfail(strict=True, reason="until the report is shown, SIGTERM ends the demo without its servers")
 async def test_a_demo_that_is_ended_early_leaves_nothing_behind() -> None:
     with demo() as running:
         servers = await running.servers()

@@ -59,7 +59,10 @@ def requests(word: Callable[[], bytes]) -> Iterator[tuple[bytes, int]]:
     yield call(word(), b"Mcp-Param-" + word() + b": " + word()), 200
     yield post(VERSION, b"Mcp-Method: " + word(), b"Mcp-Name: " + word()), 200
     yield post(VERSION, b"Mcp-Method: tasks/" + word(), b"Mcp-Name: " + word()), 200
-    yield post(b"MCP-Protocol-Version: " + word(), b"Mcp-Session-Id: " + word(), b"Mcp-Method: " + word()), 200
+    yield (
+        post(b"MCP-Protocol-Version: " + word(), b"Mcp-Session-Id: " + word(), b"Mcp-Method: " + word()),
+        404,
+    )  # no such session
     yield post(target=b"/" + word() + b"?" + word()), 404  # no route
     yield word() + b" /mcp HTTP/1.1\r\nHost: " + word() + b"\r\n\r\n", 400  # no such verb: ends the connection
 

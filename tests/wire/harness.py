@@ -92,6 +92,10 @@ class ScriptedBackend:
         self._server = await asyncio.start_server(self.serve, "127.0.0.1", 0, limit=2**22)
         self.port = self._server.sockets[0].getsockname()[1]
 
+    async def listen_again(self) -> None:
+        """Listens on the same port as before."""
+        self._server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, limit=2**22)
+
     async def stop_listening(self) -> None:
         """From now on the port refuses connections; open ones live on."""
         if self._server is not None:

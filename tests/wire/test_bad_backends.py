@@ -188,7 +188,8 @@ async def test_the_owner_is_never_replaced() -> None:
         await side.request()
         side.answer(made)
 
-    async with backend() as b, backend(owner) as a, running(config_text(a.port, b.port)) as proxy:
+    text = "    timeouts: {owner_wait: 300ms}"
+    async with backend() as b, backend(owner) as a, running(config_text(a.port, b.port, pool=text)) as proxy:
         async with client(proxy.port) as c:
             while not a.requests:
                 await c.ask(call())

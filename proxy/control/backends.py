@@ -1,0 +1,103 @@
+"""How backends stand: what each still has to do, and whether it can be stopped; taking them out of new work and back.
+
+A backend is *empty* when it takes no new work and holds nothing that this proxy knows of: no request under way, no
+unfinished task, no recent session. What was made before the proxy started, or through another one, it cannot know.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from aiohttp import web
+
+from proxy.metrics import Held, tasks_held
+from proxy.pins.store import PinStore
+from proxy.routing.members import Member
+from proxy.routing.pools import Pool
+
+NOTE = "as far as this proxy knows since it started"
+
+
+class SetDraining(Protocol):
+    """Takes a backend out of new work, or back in; called with a pool and a backend that are there."""
+
+    def __call__(self, *, pool: str, backend: str, draining: bool) -> None: ...
+
+
+def standing(pool: Pool, member: Member, held: Held | None, now: float) -> dict[str, object]:
+    """What a backend has to do, as values for JSON. `held`: None where the store does not say; `now`: monotonic."""
+    unfinished = None if held is None else held.get((pool.name, member.backend.id), 0)
+    sessions = member.recent_sessions(now)
+    return {
+        "departed": member.departed,
+        "draining": member.draining,
+        "in_flight": member.in_flight,
+        "unfinished_tasks": unfinished,
+        "recent_sessions": sessions,
+        "empty": not member.fit and member.in_flight == 0 and unfinished == 0 and sessions == 0,
+    }
+
+
+class Backends:
+    """The handlers about pools and their backends. `clock`: monotonic, in seconds."""
+
+    def __init__(
+        self,
+        pools: Callable[[], Mapping[str, Pool]],
+        pins: PinStore,
+        set_draining: SetDraining,
+        clock: Callable[[], float],
+        version: str,
+    ) -> None:
+        self._pools = pools
+        self._pins = pins
+        self._set_draining = set_draining
+        self._clock = clock
+        self._version = version
+
+    async def pools(self, request: web.Request) -> web.Response:
+        """All pools with all their backends, those that departed included."""
+        held, now = await tasks_held(self._pins), self._clock()
+        pools = [
+            {
+                "name": pool.name,
+                "ring_generation": pool.ring_generation,
+                "backends": [
+                    {
+                        "id": member.backend.id,
+                        "address": member.backend.authority,
+                        "weight": member.backend.weight,
+                        **standing(pool, member, held, now),
+                    }
+                    for member in pool.everyone
+                ],
+            }
+            for pool in self._pools().values()
+        ]
+        return web.json_response({"pools": pools, "pins": len(self._pins), "note": NOTE, "version": self._version})
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """Takes a backend out of new work, and tells what it still has to do."""
+        return await self._set(request, draining=True)
+
+    async def undrain(self, request: web.Request) -> web.Response:
+        """Gives a backend new work again."""
+        return await self._set(request, draining=False)
+
+    async def _set(self, request: web.Request, *, draining: bool) -> web.Response:
+        pool, member = self._named(request.match_info["pool"], request.match_info["id"])
+        self._set_draining(pool=pool.name, backend=member.backend.id, draining=draining)
+        held = await tasks_held(self._pins)
+        told = {"pool": pool.name, "backend": member.backend.id, **standing(pool, member, held, self._clock())}
+        return web.json_response({**told, "note": NOTE})
+
+    def _named(self, pool_name: str, backend_id: str) -> tuple[Pool, Member]:
+        """Raises HTTPNotFound, which says what was found and what there is."""
+        pools = self._pools()
+        pool = pools.get(pool_name)
+        if pool is None:
+            raise web.HTTPNotFound(reason=f"no pool {pool_name!r}; there is {', '.join(pools)}")
+        member = pool.member(backend_id)
+        if member is None:
+            there = ", ".join(member.backend.id for member in pool.everyone)
+            raise web.HTTPNotFound(reason=f"no backend {backend_id!r} in pool {pool.name}; there is {there}")
+        return pool, member

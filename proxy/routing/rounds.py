@@ -1,0 +1,96 @@
+"""Which backend asked back, so that the next round of the same request reaches it: soft pins.
+
+Some servers seal what a client must bring to the next round with a key of their own process, so that a sibling cannot
+read it (MCP 2026-07-28, Multi Round-Trip Requests). Which round a request belongs to stands in its body, so this is a
+preference, never a binding: requests of the same method and name prefer, for ten minutes from the last question, first
+the backend that asked last on their own connection, then the one that asked their caller; a caller's first asker keeps
+the place as long as it can be reached. No answer ends a round: which one it answers stands in a body too, and several
+may be under way. Callers are told apart by Authorization and client address together.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TypeAlias
+
+from proxy.routing.headers import RoutingHeaders
+
+LIFE = 600.0  # seconds
+_CAPACITY = 100_000  # callers' rounds
+_NEAR_CAPACITY = 32  # rounds of one connection
+
+Near: TypeAlias = "OrderedDict[bytes, tuple[str, float]]"
+"""The rounds of one connection; a new one starts empty."""
+
+
+class ConnectionMemory:
+    """What is remembered of one client connection."""
+
+    __slots__ = ("latest", "rounds")
+
+    def __init__(self) -> None:
+        self.rounds: Near = OrderedDict()
+        self.latest: tuple[str, str] | None = None
+        """(pool, backend id) that made the latest task asked for on this connection."""
+
+
+class Rounds:
+    """The rounds under way. `clock`: monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float], *, capacity: int = _CAPACITY) -> None:
+        self._clock = clock
+        self._capacity = capacity
+        self._by_caller: Near = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_caller)
+
+    def asker(self, pool: str, request: RoutingHeaders, client: str, near: Near) -> str | None:
+        """The id of the backend whose question this request may answer, or None."""
+        if not self._by_caller and not near:
+            return None
+        return self._living(near, _key(pool, request)) or self._living(
+            self._by_caller, _key(pool, request, _caller(request, client))
+        )
+
+    def asked(self, pool: str, request: RoutingHeaders, client: str, near: Near, backend: str) -> None:
+        """This backend answered the request by asking back."""
+        expires = self._clock() + LIFE
+        _put(near, _key(pool, request), (backend, expires), _NEAR_CAPACITY)
+        key = _key(pool, request, _caller(request, client))
+        if self._living(self._by_caller, key) in (None, backend):
+            _put(self._by_caller, key, (backend, expires), self._capacity)
+
+    def over(self, pool: str, request: RoutingHeaders, client: str, near: Near, backend: str) -> None:
+        """This backend is out of reach: nobody waits for what it asked."""
+        for rounds, key in (
+            (near, _key(pool, request)),
+            (self._by_caller, _key(pool, request, _caller(request, client))),
+        ):
+            if key in rounds and rounds[key][0] == backend:
+                del rounds[key]
+
+    def _living(self, rounds: Near, key: bytes) -> str | None:
+        found = rounds.get(key)
+        if found is None:
+            return None
+        if found[1] <= self._clock():
+            del rounds[key]
+            return None
+        return found[0]
+
+
+def _put(rounds: Near, key: bytes, value: tuple[str, float], capacity: int) -> None:
+    rounds[key] = value
+    rounds.move_to_end(key)
+    if len(rounds) > capacity:
+        rounds.popitem(last=False)
+
+
+def _caller(request: RoutingHeaders, client: str) -> str:
+    return f"{request.fields.get('authorization', '')}\0{client}"
+
+
+def _key(pool: str, request: RoutingHeaders, caller: str = "") -> bytes:
+    text = f"{pool}\0{request.method}\0{request.name}\0{caller}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

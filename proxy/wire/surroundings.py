@@ -1,0 +1,49 @@
+"""What all exchanges of a running proxy share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.background import Background
+from proxy.pins.store import PinStore
+from proxy.records import RequestRecord
+from proxy.routing.admission import Admission
+from proxy.routing.rounds import Rounds
+from proxy.wire.destination import Directory
+from proxy.wire.learning import Tally
+from proxy.wire.search import Searches
+
+
+class Counters(Tally, Protocol):
+    """Who is told what happens."""
+
+    def record(self, record: RequestRecord) -> None:
+        """One request is over."""
+        ...
+
+    def retried(self, pool: str, reason: str) -> None:
+        """A failed attempt was followed by another; `reason` is the failure's."""
+        ...
+
+    def searched(self, pool: str, outcome: str) -> None:
+        """A search ended; `outcome`: found, unknown (no backend knows the task) or failed (nobody can tell)."""
+        ...
+
+    def stream_opened(self, pool: str) -> None: ...
+
+    def stream_closed(self, pool: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """The parts of a running proxy that its exchanges use."""
+
+    directory: Directory
+    searches: Searches
+    pins: PinStore
+    rounds: Rounds
+    admission: Admission
+    counters: Counters
+    background: Background
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""

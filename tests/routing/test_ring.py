@@ -1,0 +1,122 @@
+"""A ring prefers the same backends for a key always, in shares by weight, and moves few keys when it changes."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.routing import ring as ring_module
+from proxy.routing.ring import Ring
+
+KEYS = [f"key-{number}" for number in range(4000)]
+
+
+def ring_of(ids: str, **weights: int) -> Ring:
+    return Ring({one: weights.get(one, 1) for one in ids})
+
+
+def firsts(ring: Ring) -> dict[str, str]:
+    return {key: ring.first(key) for key in KEYS}
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.text(), st.dictionaries(st.text("abcdef-:.0123456789", min_size=1), st.integers(1, 3), min_size=1, max_size=6)
+)
+def test_the_order_has_every_id_once_and_the_first_one_first(key: str, weights: dict[str, int]) -> None:
+    ring = Ring(weights)
+    order = ring.order(key)
+    assert order[0] == ring.first(key)
+    assert sorted(order) == sorted(weights)
+
+
+def test_first_and_order_agree_for_many_keys_whichever_is_asked_first() -> None:
+    asked, fresh = ring_of("abcde", b=3), ring_of("abcde", b=3)
+    before = firsts(asked)
+    for key in KEYS[:500]:
+        assert fresh.order(key)[0] == before[key] == fresh.first(key)
+        assert asked.order(key) == fresh.order(key)
+
+
+def test_the_same_members_make_the_same_ring_in_whatever_order() -> None:
+    """Replicas of the proxy, and one that restarts, must agree."""
+    assert firsts(Ring({"a": 1, "b": 2, "c": 1})) == firsts(Ring({"c": 1, "b": 2, "a": 1}))
+
+
+def test_a_key_keeps_its_place_across_releases() -> None:
+    """Replicas of different versions run side by side while one is replaced by the other."""
+    ring = Ring({"a": 1, "b": 2, "c": 1})
+    keys = ["whoami", "render_image", "eu-west", "us-east", "acme", "x", "", "é", "\ud800"]
+    assert "".join(ring.first(key) for key in keys) == "bcbaccbbb"
+
+
+def test_a_new_member_takes_its_share_and_nothing_else_moves() -> None:
+    before, after = firsts(ring_of("abcd")), firsts(ring_of("abcde"))
+    moved = {key for key in KEYS if before[key] != after[key]}
+    assert {after[key] for key in moved} == {"e"}
+    assert 0.15 < len(moved) / len(KEYS) < 0.25
+
+
+def test_a_member_that_leaves_moves_its_own_keys_alone_each_to_the_next_in_its_order() -> None:
+    whole, rest = ring_of("abcde"), ring_of("abde")
+    for key in KEYS:
+        if whole.first(key) == "c":
+            assert rest.first(key) == whole.order(key)[1]
+        else:
+            assert rest.first(key) == whole.first(key)
+
+
+def test_the_orders_of_a_member_s_keys_spread_over_the_others() -> None:
+    """Its work does not fall on one neighbour."""
+    ring = ring_of("abcde")
+    seconds = Counter(ring.order(key)[1] for key in KEYS if ring.first(key) == "c")
+    assert set(seconds) == set("abde")
+    assert max(seconds.values()) < 0.5 * sum(seconds.values())
+
+
+@pytest.mark.parametrize("weights", [{}, {"a": 2}, {"a": 4, "b": 2}])
+def test_shares_by_weight(weights: dict[str, int]) -> None:
+    counts = Counter(firsts(ring_of("abcde", **weights)).values())
+    for one in "abcde":
+        share = weights.get(one, 1) / (5 + sum(weight - 1 for weight in weights.values()))
+        assert counts[one] / len(KEYS) == pytest.approx(share, rel=0.25)
+
+
+def test_a_heavier_weight_only_draws_keys_to_its_member() -> None:
+    before, after = firsts(ring_of("abcde")), firsts(ring_of("abcde", c=3))
+    moved = {after[key] for key in KEYS if before[key] != after[key]}
+    assert moved == {"c"}
+
+
+def test_one_member_has_every_key() -> None:
+    ring = ring_of("a")
+    assert set(firsts(ring).values()) == {"a"}
+    assert list(ring.order("any")) == ["a"]
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\udfffb", "\udcff\udcfe", "\ud83d", "\0", "\\ud800", "é", "𝄞", "x" * 9000])
+def test_any_text_is_a_key(key: str) -> None:
+    ring = ring_of("abc")
+    assert ring.first(key) == ring.order(key)[0]
+    assert ring_of("abc").first(key) == ring.first(key)
+
+
+def test_lone_surrogates_are_keys_of_their_own() -> None:
+    ring = ring_of("abc")
+    assert {ring.first(chr(0xD800 + number)) for number in range(100)} == set("abc")
+
+
+def test_what_is_remembered_stays_bounded_and_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_module, "_MEMO_LIMIT", 100)
+    ring, large = Ring(dict.fromkeys("abcde", 1)), ring_of("abcde")
+
+    def remembered() -> list[int]:
+        return [len(value) for value in vars(ring).values() if isinstance(value, dict)]
+
+    for key in KEYS[:1000]:
+        assert ring.first(key) == large.first(key)
+        assert ring.order(key) == large.order(key)
+        assert max(remembered()) <= 100
+        assert sorted(remembered())[0] <= 100 // 5  # orders, each of five ids
+    assert min(remembered()) > 0
