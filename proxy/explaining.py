@@ -98,6 +98,7 @@ class Explainer:
             pools=self.pools,
             pins=pins,
             asker=lambda pool: self.rounds.asker(pool, request, question.client, near),
+            lister=lambda pool: self.rounds.lister(pool, request, question.client),
         )
         return explanation, notes
 

@@ -16,6 +16,7 @@ from proxy.routing.headers import RoutingHeaders, is_secret
 from proxy.routing.members import Member, Source
 from proxy.routing.ownership import short_digest, split_session
 from proxy.routing.pools import Pool, RingKey
+from proxy.routing.rounds import LISTS
 from proxy.routing.routes import Route, RoutingTable
 
 THE_POOL = ""
@@ -30,13 +31,14 @@ def explain(
     pools: Mapping[str, Pool],
     pins: Mapping[str, str],
     asker: Callable[[str], str | None],
+    lister: Callable[[str], str | None],
 ) -> Explanation:
     """Where the request would go on a connection that remembers nothing.
 
     `task`: the decoded id, for a request about one; `pins`: its owner's id by pool (THE_POOL for the pool itself);
-    `asker`: by pool, the id of the backend whose question the request may answer.
+    `asker`: by pool, the id of the backend whose question the request may answer; `lister`: whose list it may continue.
     """
-    return _Case(request, task, table, pools, pins, asker).explanation()
+    return _Case(request, task, table, pools, pins, asker, lister).explanation()
 
 
 class _Case:
@@ -50,6 +52,7 @@ class _Case:
         pools: Mapping[str, Pool],
         pins: Mapping[str, str],
         asker: Callable[[str], str | None],
+        lister: Callable[[str], str | None],
     ) -> None:
         self._request = request
         self._task = task
@@ -57,6 +60,7 @@ class _Case:
         self._pools = pools
         self._pins = pins
         self._asker = asker
+        self._lister = lister
         self._asked: Asked = "all"
         self._verdicts: list[Verdict] = []
         self._reachable: tuple[str, ...] | None = None
@@ -138,6 +142,11 @@ class _Case:
         if member is not None:
             standings = self._standings(route, (member,))
             return Place(route.name, pool.name, "round", "pin", standings, part=part, whole=whole)
+        lister = self._lister(pool.name) if self._request.modern and self._request.method in LISTS else None
+        member = None if lister is None else pool.member(lister)
+        if member is not None and member.fit:
+            standings = self._standings(route, (member,))
+            return Place(route.name, pool.name, "none", "pin", standings, part=part, whole=whole)
         try:
             source, members, ring, policy = self._balanced(pool)
         except ProxyError as error:

@@ -1,4 +1,4 @@
-"""Which backend asked back, so that the next round of the same request reaches it: soft pins.
+"""Which backend asked back, or began a list, so that what follows reaches it: soft pins.
 
 Some servers seal what a client must bring to the next round with a key of their own process, so that a sibling cannot
 read it (MCP 2026-07-28, Multi Round-Trip Requests). Which round a request belongs to stands in its body, so this is a
@@ -16,8 +16,13 @@ from typing import TypeAlias
 from proxy.routing.headers import RoutingHeaders
 
 LIFE = 600.0  # seconds
+PAGES_LIFE = 5.0
+"""Seconds from the first page of a list in which its caller's other pages are taken to belong to it. Not prolonged by
+them: many clients may look like one caller, and their lists must not stay with one backend for good."""
 _CAPACITY = 100_000  # callers' rounds
 _NEAR_CAPACITY = 32  # rounds of one connection
+LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"})
+"""Methods whose answers come in pages; the cursor to the next one is the backend's own (MCP, Pagination)."""
 
 Near: TypeAlias = "OrderedDict[bytes, tuple[str, float]]"
 """The rounds of one connection; a new one starts empty."""
@@ -26,10 +31,12 @@ Near: TypeAlias = "OrderedDict[bytes, tuple[str, float]]"
 class ConnectionMemory:
     """What is remembered of one client connection."""
 
-    __slots__ = ("latest", "rounds")
+    __slots__ = ("latest", "lists", "rounds")
 
     def __init__(self) -> None:
         self.rounds: Near = OrderedDict()
+        self.lists: dict[str, tuple[str, str]] = {}
+        """(pool, backend id) that was last sent each method that lists: the pages of a list belong together."""
         self.latest: tuple[str, str] | None = None
         """(pool, backend id) that made the latest task asked for on this connection."""
 
@@ -41,6 +48,7 @@ class Rounds:
         self._clock = clock
         self._capacity = capacity
         self._by_caller: Near = OrderedDict()
+        self._listers: Near = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_caller)
@@ -69,6 +77,15 @@ class Rounds:
         ):
             if key in rounds and rounds[key][0] == backend:
                 del rounds[key]
+
+    def lister(self, pool: str, request: RoutingHeaders, client: str) -> str | None:
+        """The id of the backend that this caller's pages of this list come from, or None."""
+        return self._living(self._listers, _key(pool, request, _caller(request, client)))
+
+    def listed(self, pool: str, request: RoutingHeaders, client: str, backend: str) -> None:
+        """This backend was chosen for the first page."""
+        expires = self._clock() + PAGES_LIFE
+        _put(self._listers, _key(pool, request, _caller(request, client)), (backend, expires), self._capacity)
 
     def _living(self, rounds: Near, key: bytes) -> str | None:
         found = rounds.get(key)

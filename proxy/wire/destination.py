@@ -3,8 +3,8 @@
 * A request about a task: its pin, pool by pool in route order; then the tag in its id; then a search, where there is
   more than one backend to ask and the pool has it switched on; else the ring.
 * A request of a legacy session: the backend that its id is tagged with.
-* Anything else: the first matching route; its pool prefers the backend that asked back in a round before this one, and
-  balances the rest.
+* Anything else: the first matching route; its pool prefers the backend that asked back in a round before this one, or
+  that the connection's last page of the same list came from, and balances the rest.
 A pin store may answer later, and then so does this; everything else is known at once.
 """
 
@@ -19,7 +19,7 @@ from proxy.routing.headers import RoutingHeaders
 from proxy.routing.members import Choice, Member
 from proxy.routing.ownership import pin_key, split_session
 from proxy.routing.pools import Pool
-from proxy.routing.rounds import ConnectionMemory, Rounds
+from proxy.routing.rounds import LISTS, ConnectionMemory, Rounds
 from proxy.routing.routes import Route, RoutingTable
 from proxy.wire.backend import BackendConnections
 
@@ -102,6 +102,8 @@ class Directory:
             asker = self._asker(lane, request, client, memory)
             if asker is not None:
                 return Destination(route, lane, asker.chosen("pin"), "round")
+        if request.method in LISTS and request.modern:
+            return Destination(route, lane, self._for_list(lane, request, client, memory), "none")
         return Destination(route, lane, lane.pool.balance(request), "none")
 
     def find_another(
@@ -116,6 +118,24 @@ class Directory:
         """The backend that waits for this round, if it can be asked."""
         asker = self._rounds.asker(lane.pool.name, request, client, memory.rounds)
         return None if asker is None else lane.pool.member(asker)
+
+    def _for_list(self, lane: Lane, request: RoutingHeaders, client: str, memory: ConnectionMemory) -> Choice:
+        """The backend that the last page of such a list came from, on this connection or else just now to this caller,
+        if it takes new work; or any other.
+
+        A cursor may mean nothing to a sibling, and siblings may differ for a while, as when a new release comes up.
+        """
+        name = lane.pool.name
+        pool, backend = memory.lists.get(request.method, ("", ""))
+        before = backend if pool == name else self._rounds.lister(name, request, client)
+        member = None if before is None else lane.pool.member(before)
+        if member is not None and member.fit:
+            choice = member.chosen("pin")
+        else:
+            choice = lane.pool.balance(request)
+            self._rounds.listed(name, request, client, choice.member.backend.id)
+        memory.lists[request.method] = (name, choice.member.backend.id)
+        return choice
 
     # ---- sessions
     def _find_session(self, request: RoutingHeaders) -> Destination | None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.routing.headers import RoutingHeaders
-from proxy.routing.rounds import LIFE, ConnectionMemory, Near, Rounds
+from proxy.routing.rounds import LIFE, PAGES_LIFE, ConnectionMemory, Near, Rounds
 
 
 @dataclass
@@ -291,3 +291,19 @@ def test_any_course_against_a_plain_account(steps: list[tuple[str, int, str, int
                 del callers[client]
         expected = living(near.get(number)) or living(callers.get(client))
         assert rounds.asker("agents", call(), client, connections[number]) == expected
+
+
+def test_pages_of_a_list_belong_together_for_a_moment(rounds: Rounds, clock: Clock) -> None:
+    """By caller, method and pool; and later pages do not prolong it, or a crowd's lists would never move on."""
+    listing = call(None, method="tools/list")
+    assert rounds.lister("agents", listing, "::1") is None
+    rounds.listed("agents", listing, "::1", "a")
+    clock.now += PAGES_LIFE - 0.1
+    assert rounds.lister("agents", listing, "::1") == "a"
+    assert rounds.lister("others", listing, "::1") is None
+    assert rounds.lister("agents", listing, "::2") is None
+    assert rounds.lister("agents", call(None, method="prompts/list"), "::1") is None
+    assert rounds.lister("agents", call(None, method="tools/list", auth="Bearer b"), "::1") is None
+    assert rounds.asker("agents", listing, "::1", connection()) is None
+    clock.now += 0.2
+    assert rounds.lister("agents", listing, "::1") is None

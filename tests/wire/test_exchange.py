@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from proxy.routing import rounds
 from tests.wire.harness import (
     BackendSide,
     answering,
@@ -442,3 +443,33 @@ async def test_options_passes_untouched() -> None:
         assert (answer.status, answer.get("Access-Control-Allow-Headers")) == (204, "mcp-param-x")
         for line in preflight.split(b"\r\n")[1:-2]:
             assert line in a.requests[0].head
+
+
+async def test_the_pages_of_a_list_come_from_one_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cursor is the backend's own; siblings may not know it, or hold another list for a while."""
+    monkeypatch.setattr(rounds, "PAGES_LIFE", 0.0)  # other connections are other callers here
+    async with backend() as a, backend() as b, running(config_text(a.port, b.port)) as proxy:
+        listed = post(b"MCP-Protocol-Version: 2026-07-28", b"Mcp-Method: tools/list")
+        for _ in range(6):
+            async with client(proxy.port) as c:
+                before = len(a.requests), len(b.requests)
+                for _ in range(4):
+                    assert (await c.ask(listed)).status == 200
+                assert sorted((len(a.requests) - before[0], len(b.requests) - before[1])) == [0, 4]
+        assert len(a.requests) == len(b.requests) == 12
+        async with client(proxy.port) as c:
+            await c.ask(listed)
+            one, other = (a, b) if len(a.requests) > 12 else (b, a)
+            pool = proxy.pools["agents"]
+            pool.set_draining(pool.members[0 if one is a else 1], True)  # then another one's list is all there is
+            assert (await c.ask(listed)).status == 200
+            assert (len(one.requests), len(other.requests)) == (13, 13)
+
+
+async def test_the_pages_of_a_list_may_come_over_several_connections() -> None:
+    async with backend() as a, backend() as b, running(config_text(a.port, b.port)) as proxy:
+        for _ in range(6):
+            async with client(proxy.port) as c:
+                listed = post(b"MCP-Protocol-Version: 2026-07-28", b"Mcp-Method: tools/list")
+                assert (await c.ask(listed)).status == 200
+        assert sorted((len(a.requests), len(b.requests))) == [0, 6]
