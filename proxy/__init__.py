@@ -20,14 +20,16 @@ Layers, imports point down only (tests/test_layering.py holds this):
     wire.relay              its response on the way back
     wire.surroundings       what all exchanges share
     wire.search             one request to many backends: who owns this task?
+    wire.probe              one backend's answer to a search
     wire.destination        where it goes: an owner, a search, or a backend of its route's pool
     wire.learning           what an answer teaches is stored before it leaves
     explaining              where a made-up request would go, and why
     wire.client, wire.backend, wire.listener, metrics, access_log, pins, discovery
     background              loops and tasks that do not die silently
     config                  YAML -> frozen values
+    wire.forwarding         pure, as what follows: what a backend is sent of a head
     wire.*_head, wire.events, wire.framing
-                            pure: bytes of heads, server-sent events, where bodies end
+                            bytes of heads, server-sent events, where bodies end
     wire.limits, records    limits of heads; what happened to one request
     routing                 pure decisions; at their top those told to operators, at their bottom the errors
 """

@@ -21,10 +21,12 @@ ROWS = [
         "wire.relay",
         "wire.surroundings",
         "wire.search",
+        "wire.probe",
         "wire.learning wire.destination explaining",
         "wire.client wire.backend wire.listener metrics access_log pins discovery",
         "background",
         "config",
+        "wire.forwarding",
         "wire.request_head wire.response_head wire.events wire.framing",
         "wire.limits records",
         "routing.explain routing.telling",
@@ -43,7 +45,15 @@ FOLDERS = {"", "wire", "routing"}
 SEAMS = {"pins": "pins.store", "discovery": "discovery.source"}
 SOLE_IMPORTER = {"yaml": "config", "prometheus_client": "metrics", "uhashring": "routing.ring"}
 IMPURE = {"asyncio", "logging", "random", "socket", "time"}
-PURE = ("routing.", "wire.request_head", "wire.response_head", "wire.events", "wire.framing", "wire.limits")
+PURE = (
+    "routing.",
+    "wire.request_head",
+    "wire.response_head",
+    "wire.forwarding",
+    "wire.events",
+    "wire.framing",
+    "wire.limits",
+)
 
 
 def unit_of(module: str) -> str | None:

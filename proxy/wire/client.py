@@ -15,9 +15,10 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from proxy.routing.errors import BadRequest, FramingError, HeadTooLarge, ProxyError, Unsupported
 from proxy.routing.rounds import ConnectionMemory
+from proxy.wire.forwarding import Forwarded
 from proxy.wire.framing import cursor_for
 from proxy.wire.limits import MANY_PIECES, MAX_HEAD
-from proxy.wire.request_head import Forwarded, Frame, RequestHead, RequestHeadReader
+from proxy.wire.request_head import Frame, RequestHead, RequestHeadReader
 from proxy.wire.response_head import error_response
 
 _MAX_PIPELINED = 64 * 1024  # bytes that wait behind a running exchange before reading stops

@@ -28,10 +28,12 @@ from proxy.routing.searches import Reply
 from proxy.wire.backend import BackendConnection
 from proxy.wire.client import ClientConnection
 from proxy.wire.destination import Destination, Found, SearchPlan
+from proxy.wire.forwarding import request_for_backend
+from proxy.wire.probe import Probe
 from proxy.wire.relay import Relay
-from proxy.wire.request_head import RequestHead, request_for_backend
+from proxy.wire.request_head import RequestHead
 from proxy.wire.response_head import error_response
-from proxy.wire.search import BODY_LIMIT, Probe
+from proxy.wire.search import BODY_LIMIT
 from proxy.wire.surroundings import Surroundings
 
 _MAX_WAITING_BODY = 64 * 1024  # bytes of a request's body kept while its backend is dialled

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from proxy.routing.errors import ProxyError
 from proxy.routing.headers import FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO
+from proxy.wire.forwarding import Forwarded
 from proxy.wire.limits import MAX_FIELDS
-from proxy.wire.request_head import MAX_ROUTING_VALUE, Forwarded, Frame, RequestHeadReader
+from proxy.wire.request_head import MAX_ROUTING_VALUE, Frame, RequestHeadReader
 from tests.wire.request_heads import FROM_CLIENT, FROM_PROXY, LINES, STARTS, WANTED, for_backend, parses, text
 
 MODERN_CALL = [

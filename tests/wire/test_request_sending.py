@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.routing.errors import ProxyError
-from proxy.wire.request_head import Forwarded, RequestHeadReader
+from proxy.wire.forwarding import Forwarded
+from proxy.wire.request_head import RequestHeadReader
 from tests.wire.request_heads import FROM_CLIENT, FROM_PROXY, LINES, STARTS, WANTED, for_backend, parses, read, sent
 
 
