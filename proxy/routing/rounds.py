@@ -70,11 +70,9 @@ class Rounds:
             _put(self._by_caller, key, (backend, expires), self._capacity)
 
     def over(self, pool: str, request: RoutingHeaders, client: str, near: Near, backend: str) -> None:
-        """This backend is out of reach: nobody waits for what it asked."""
-        for rounds, key in (
-            (near, _key(pool, request)),
-            (self._by_caller, _key(pool, request, _caller(request, client))),
-        ):
+        """This backend is out of reach: nobody waits for what it asked, and its list goes on elsewhere."""
+        of_caller = _key(pool, request, _caller(request, client))
+        for rounds, key in ((near, _key(pool, request)), (self._by_caller, of_caller), (self._listers, of_caller)):
             if key in rounds and rounds[key][0] == backend:
                 del rounds[key]
 

@@ -170,11 +170,10 @@ class Exchange:
         """The chosen backend could not be reached: another one's turn, or an answer."""
         self._leave_backend()
         member, pool = failed.choice.member, failed.lane.pool
-        if failed.kind == "round":
-            client = self._client
-            self._around.rounds.over(
-                pool.name, self._head.routing, client.peer, client.memory.rounds, member.backend.id
-            )
+        if failed.choice.source == "pin" and not failed.bound:  # it was only preferred, and is so no longer
+            request, memory = self._head.routing, self._client.memory
+            self._around.rounds.over(pool.name, request, self._client.peer, memory.rounds, member.backend.id)
+            memory.lists.pop(request.method, None)
         try:
             if member.departed and isinstance(failure, ConnectRefused):
                 pool.forget(member)  # it was kept for what it owned, and is gone

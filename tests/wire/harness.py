@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -210,6 +211,13 @@ async def running(text: str, *, pins: PinStore | None = None) -> AsyncIterator[P
         yield proxy
     finally:
         await proxy.drain()
+
+
+def closed_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 @dataclass

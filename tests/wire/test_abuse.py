@@ -16,6 +16,7 @@ from tests.wire.harness import (
     backend,
     call,
     client,
+    closed_port,
     config_text,
     metric,
     post,
@@ -26,12 +27,6 @@ from tests.wire.harness import (
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SSE = OK + b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

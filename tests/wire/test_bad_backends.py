@@ -11,6 +11,7 @@ from tests.wire.harness import (
     backend,
     call,
     client,
+    closed_port,
     config_text,
     metric,
     post,
@@ -136,12 +137,6 @@ async def test_bytes_on_an_idle_connection_close_it() -> None:
         assert a.connections == 2
 
 
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 async def test_backend_down_at_start_is_502_until_it_is_up() -> None:
     port = closed_port()
     async with running(config_text(port)) as proxy, client(proxy.port) as c:
@@ -159,6 +154,23 @@ async def test_what_was_not_sent_goes_to_another_backend() -> None:
         assert [request.body for request in b.requests] == [b"whole"] * 6
         assert await metric(proxy, "retries_total", reason="connect_failed") > 0
         assert await metric(proxy, "backend_in_flight") == 0
+
+
+async def test_a_list_does_not_stay_with_a_backend_that_is_gone() -> None:
+    """What a connection prefers for its lists is given up with the first attempt that fails."""
+    async with backend() as a, backend() as b, running(config_text(a.port, b.port)) as proxy:
+        async with client(proxy.port) as c:
+            listed = post(b"MCP-Protocol-Version: 2026-07-28", b"Mcp-Method: tools/list")
+            await c.ask(listed)
+            gone = a if a.requests else b
+            await gone.stop_listening()
+            for side in list(gone.open):
+                side.writer.transport.abort()
+            await until(lambda: not gone.open)
+            await metric(proxy, "pins")  # takes a while, in which the proxy notices
+            for _ in range(4):
+                assert (await c.ask(listed)).status == 200
+            assert await metric(proxy, "retries_total", reason="connect_failed") <= 1
 
 
 async def test_a_backend_that_does_not_accept_is_504() -> None:
