@@ -14,12 +14,13 @@ COMPILE := $(LOCK_VENV)/bin/uv --no-config pip compile --quiet --universal --pyt
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types bench lock clean
+.PHONY: help install demo test chaos lint types bench lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo    three MCP servers, the proxy in front, tasks through it'
 	@echo 'make test    ruff, mypy and pytest'
+	@echo 'make chaos   2,000 tasks while proxies, workers and the store are killed; some minutes'
 	@echo 'make lint    ruff only'
 	@echo 'make types   mypy only'
 	@echo 'make bench   measure the data path'
@@ -34,6 +35,12 @@ demo: $(INSTALLED)
 
 test: lint types
 	$(BIN)/python -m pytest
+
+# A small one is in the tests. SEED=... draws another plan.
+SEED ?= 1
+chaos: $(INSTALLED)
+	$(BIN)/python -m tests.chaos.run --tasks 2000 --seconds 60 --seed $(SEED) --store memory
+	$(BIN)/python -m tests.chaos.run --tasks 2000 --seconds 60 --seed $(SEED) --store redis
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

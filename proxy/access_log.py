@@ -71,25 +71,41 @@ class ByteStream(Protocol):
         ...
 
 
-_ATOMIC = 4096  # bytes that a pipe which says that it is writable takes without waiting (pipe(7), PIPE_BUF)
+_ATOMIC = 4096  # bytes that a pipe takes whole or not at all (pipe(7), PIPE_BUF)
 
 
 class StandardOutput:
     """Standard output, written to only where that cannot wait: a reader that stalls must not stop the proxy.
 
-    The descriptor stays as it is: other processes may share it, and would be surprised if it did not block.
+    The descriptor stays as it is: other processes share it, and would be surprised if it did not block. They may write
+    to it at the same time, so what goes into a pipe goes in pieces that it takes whole, and that end with a line.
     """
 
     def __init__(self, descriptor: int = 1) -> None:
-        self._descriptor = descriptor
-        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        kind = os.fstat(descriptor).st_mode
+        self._is_file = stat.S_ISREG(kind)
+        self._descriptor = _opened_anew(descriptor) if stat.S_ISFIFO(kind) else descriptor
         self._poll = select.poll()
-        self._poll.register(descriptor, select.POLLOUT)
+        self._poll.register(self._descriptor, select.POLLOUT)
 
     def write(self, data: bytes, /) -> int | None:
         if self._is_file:
             return os.write(self._descriptor, data)
-        return os.write(self._descriptor, data[:_ATOMIC]) if self._poll.poll(0) else None
+        if not self._poll.poll(0):
+            return None
+        end = data.rfind(b"\n", 0, _ATOMIC) + 1
+        try:
+            return os.write(self._descriptor, data[: end or _ATOMIC])
+        except BlockingIOError:  # another process was faster
+            return None
+
+
+def _opened_anew(pipe: int) -> int:
+    """A descriptor of our own for this pipe, which never blocks; the same one where the system does not give it."""
+    try:
+        return os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return pipe
 
 
 class AccessLog:

@@ -6,7 +6,6 @@ configuration or command line.
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -15,17 +14,22 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
-from proxy.app import Proxy, proxy_version, serve
+from proxy.app import Proxy
 from proxy.config import ConfigError, describe, load, parse
+from proxy.config.values import MOST_WORKERS
 from proxy.control.client import Unanswered
 from proxy.demo.run import run as run_demo
 from proxy.inspection import WrongUse, add_commands
+from proxy.process import settle_memory, stand_in
 from proxy.routing.ring import Ring
+from proxy.serving import Source, serve
+from proxy.version import proxy_version
 
+T = TypeVar("T")
 DEFAULT_CONFIG = Path("config/proxy.yaml")
 
 
@@ -55,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
 
     serve_command = commands.add_parser("serve", help="run the proxy")
     serve_command.add_argument("-c", "--config", type=Path, default=DEFAULT_CONFIG, metavar="FILE")
+    serve_command.add_argument(
+        "--workers", type=_workers, metavar="N", help="processes that share the port, instead of the file's number"
+    )
     serve_command.set_defaults(run=_serve)
 
     check_command = commands.add_parser("check", help="validate a configuration and print what it means")
@@ -69,13 +76,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    config = load(options.config, os.environ)
-    # What was made so far stays; young objects die by reference count, so few collections are needed.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    _run(serve(config, lambda: load(options.config, os.environ)))
-    return 0
+    settle_memory()
+    successor = _run(serve(Source(options.config, os.environ, options.workers)))
+    return stand_in(successor.returncode) if successor is not None and os.getpid() == 1 else 0
+
+
+def _workers(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_WORKERS:
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: an integer from 1 to {MOST_WORKERS}")
+    return int(text)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -112,6 +121,6 @@ def _hash_owner(task_id: str, backend_ids: Sequence[str]) -> str:
     return Ring(dict.fromkeys(backend_ids, 1)).first(task_id)
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def _run(work: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
+        return runner.run(work)

@@ -5,7 +5,7 @@ is touched. One that does not answer knows nothing, as on the data path.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from httptools import HttpRequestParser
@@ -60,7 +60,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Explainer:
-    """Explains with the parts of one proxy. `host`: the Host field of questions that have none."""
+    """Explains with the parts of one proxy. `host`: the Host field of questions that have none; `clock`: monotonic."""
 
     heads: RequestHeadReader
     admission: Admission
@@ -69,6 +69,7 @@ class Explainer:
     pins: PinStore
     rounds: Rounds
     host: str
+    clock: Callable[[], float]
 
     async def explain(self, question: Question) -> Explanation:
         """Where such a request would go. Waits for the pin store, at most PIN_WAIT."""
@@ -99,6 +100,7 @@ class Explainer:
             pins=pins,
             asker=lambda pool: self.rounds.asker(pool, request, question.client, near),
             lister=lambda pool: self.rounds.lister(pool, request, question.client),
+            stranger=lambda pool, backend: self.pools[pool].is_strange(backend, self.clock()),
         )
         return explanation, notes
 

@@ -1,22 +1,40 @@
-"""Makes the parts of a running proxy from its configuration: pools with their connections, admission, trust."""
+"""Makes the parts of a running proxy from its configuration: pools with their connections, pins, admission, trust."""
 
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 
-from proxy.config import Listen, PoolConfig
+from proxy.background import Background
+from proxy.config import Config, Listen, Pins, PoolConfig
 from proxy.config.values import LOCAL_HOSTS, Network
+from proxy.pins.memory import MemoryPinStore
+from proxy.pins.redis import RedisPinStore
 from proxy.routing.admission import Admission
 from proxy.routing.balancing import BalancingPolicy, LeastInFlight, RoundRobin
 from proxy.routing.members import Member
-from proxy.routing.pools import Pool
+from proxy.routing.pools import Pool, Standing
 from proxy.wire.backend import BackendConnections
 from proxy.wire.destination import Lane
 
 
-def lane_of(pool: PoolConfig, clock: Callable[[], float], before: Lane | None = None) -> Lane:
-    """The lane of a pool; `before`: the same pool's under the configuration before, whose state lives on."""
+def fixed(old: Config, new: Config) -> list[str]:
+    """The keys that differ and are only read at the start."""
+    same = {
+        "listen.address": (old.listen.host, old.listen.port) == (new.listen.host, new.listen.port),
+        "admin": old.admin == new.admin,
+        "workers": old.workers == new.workers,
+        "pins": old.pins == new.pins,
+        "log": old.log == new.log,
+    }
+    return [key for key, is_same in same.items() if not is_same]
+
+
+def pool_of(pool: PoolConfig, before: Pool | None = None, *, tells: bool = False) -> Pool:
+    """The pool of a configuration; `before`: the same one under the configuration before, whose state lives on.
+
+    `tells`: as in Pool.
+    """
     if before is None:
-        built = Pool(
+        return Pool(
             pool.name,
             pool.backends,
             policy=_policy(pool),
@@ -25,18 +43,34 @@ def lane_of(pool: PoolConfig, clock: Callable[[], float], before: Lane | None = 
             state=pool.state,
             search=pool.search,
             sticky=pool.sticky,
+            listen=pool.listen,
+            tells=tells,
         )
-    else:
-        built = before.pool
-        built.configure(
-            policy=_policy(pool),
-            ring_key=pool.ring_key,
-            owner_tag=pool.owner_tag,
-            state=pool.state,
-            search=pool.search,
-            sticky=pool.sticky,
-        )
-        built.replace(pool.backends)
+    before.configure(
+        policy=_policy(pool),
+        ring_key=pool.ring_key,
+        owner_tag=pool.owner_tag,
+        state=pool.state,
+        search=pool.search,
+        sticky=pool.sticky,
+        listen=pool.listen,
+    )
+    before.replace(pool.backends)
+    return before
+
+
+def lane_of(
+    pool: PoolConfig,
+    clock: Callable[[], float],
+    before: Lane | None = None,
+    *,
+    standing: Standing | None = None,
+    tells: bool = False,
+) -> Lane:
+    """The lane of a pool; `before` and `tells` as in `pool_of`. `standing`: of the pool in another process."""
+    built = pool_of(pool, None if before is None else before.pool, tells=tells)
+    if standing is not None:
+        built.take_over(standing)
     # The same dict as before: requests under way know their lane, and may be sent to a member that has come since.
     connections: dict[Member, BackendConnections] = {} if before is None else before.connections
     for member in built.everyone:
@@ -51,6 +85,13 @@ def lane_of(pool: PoolConfig, clock: Callable[[], float], before: Lane | None = 
     for gone in connections.keys() - set(built.everyone):
         connections.pop(gone).close()
     return Lane(built, connections, own_host=pool.host == "backend", owner_wait=pool.owner_wait)
+
+
+def pin_store_of(pins: Pins, *, clock: Callable[[], float], background: Background) -> MemoryPinStore | RedisPinStore:
+    """Where owners are remembered. One in Redis wants its `start`, and its `close` before the background's."""
+    if pins.url is None:
+        return MemoryPinStore(ttl=pins.ttl, capacity=pins.capacity, clock=clock)
+    return RedisPinStore(pins.url, ttl=pins.ttl, capacity=pins.capacity, clock=clock, background=background)
 
 
 def close_all(connections: Mapping[Member, BackendConnections]) -> None:

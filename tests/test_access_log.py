@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import select
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -417,6 +418,26 @@ def test_a_closed_stream_raises_nothing(caplog: pytest.LogCaptureFixture) -> Non
     log.record(record())
     log.flush()
     assert len(messages(caplog)) == 1
+
+
+def test_writers_of_one_pipe_do_not_tear_each_others_lines() -> None:
+    reading, writing = os.pipe()
+    try:
+        logs = [log_to(StandardOutput(writing)) for _ in range(3)]
+        for number in range(200):
+            for writer, log in enumerate(logs):
+                log.record(record(client=f"{writer}-{number}", route="r" * (number % 90)))
+        read = b""
+        while any(log._size for log in logs):
+            for log in logs:
+                log.flush()
+            read += os.read(reading, 5000)
+        while select.select([reading], [], [], 0)[0]:
+            read += os.read(reading, 2**16)
+        assert sorted(clients(read)) == sorted(f"{w}-{n}" for w in range(3) for n in range(200))
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_reader_that_stalls_does_not_stop_the_writer() -> None:

@@ -22,10 +22,10 @@ from proxy.routing.errors import ProxyError
 from proxy.routing.explain import THE_POOL
 from proxy.routing.explanation import Explanation, Failure, Place
 from proxy.routing.ownership import PinKey, pin_key, session_tag, short_digest
-from proxy.routing.pools import Pool, RingKey
+from proxy.routing.pools import STRANGE, ListenRule, Pool, RingKey
 from proxy.routing.rounds import ConnectionMemory, Rounds
 from proxy.routing.routes import Match, Pattern, ProtocolCondition, Route, RoutingTable
-from proxy.wire.destination import Destination, Directory, Lane, SearchPlan
+from proxy.wire.destination import Destination, Directory, Lane, ListenPlan, SearchPlan
 from proxy.wire.request_head import RequestHeadReader
 
 MODERN = ("MCP-Protocol-Version", "2026-07-28")
@@ -56,22 +56,22 @@ class World:
         self.heads = RequestHeadReader(WANTED)
         self.table = RoutingTable(self.routes)
         lanes = {name: Lane(pool, {}, own_host=False, owner_wait=1.0) for name, pool in self.pools.items()}
-        self.directory = Directory(self.table, lanes, self.pins, self.rounds)
+        self.directory = Directory(self.table, lanes, self.pins, self.rounds, lambda: 0.0)
 
     def explain(self, question: Question) -> Explanation:
         explainer = Explainer(
-            self.heads, self.admission, self.table, self.pools, self.pins, self.rounds, "localhost:8080"
+            self.heads, self.admission, self.table, self.pools, self.pins, self.rounds, "localhost:8080", lambda: 0.0
         )
         return asyncio.run(explainer.explain(question))
 
-    def find(self, question: Question) -> Destination | SearchPlan:
+    def find(self, question: Question) -> Destination | SearchPlan | ListenPlan:
         """What happens to such a request. Raises ProxyError."""
         head = self.heads.read(question.head("localhost"))
         if head.fault is not None:
             raise head.fault
         task = head.routing.decoded_name() if head.routing.is_task else None
         found = self.directory.find(head.routing, task, question.client, ConnectionMemory())
-        assert isinstance(found, Destination | SearchPlan)  # the memory store answers at once
+        assert isinstance(found, Destination | SearchPlan | ListenPlan)  # the memory store answers at once
         return found
 
 
@@ -225,9 +225,12 @@ def test_a_pin_of_a_shared_pool_leads_to_its_ring() -> None:
     assert place.ring.order[0] == ids(place)[0]
 
 
-def test_a_pin_of_a_backend_that_is_gone_is_noted() -> None:
+def test_a_pin_of_a_backend_that_may_come_or_is_gone_is_noted() -> None:
     scene = world(pool_of())
     scene.pins.put(pin_key("agents", "t-1"), "agents", "z", ttl=None)
+    explanation = scene.explain(about_task("get"))
+    assert "the task's pin in pool agents names a backend that is not configured here yet" in explanation.notes
+    assert scene.pools["agents"].may_come("z", -STRANGE)
     explanation = scene.explain(about_task("get"))
     assert "the task's pin in pool agents names a backend that is gone" in explanation.notes
     assert explanation.places[0].source == "search"
@@ -450,6 +453,7 @@ class PoolPlan:
     sticky: bool
     tagged: bool
     turns: bool
+    listen: ListenRule
 
     def make(self, name: str) -> Pool:
         pool = pool_of(
@@ -461,6 +465,7 @@ class PoolPlan:
             search=self.search,
             sticky=self.sticky,
             owner_tag=re.compile(r"(?P<backend>[a-z])\.") if self.tagged else None,
+            listen=self.listen,
         )
         pool.replace([member.backend for member in pool.members[: len(self.ids) - self.gone]])
         for member in pool.everyone:
@@ -483,6 +488,7 @@ POOL_PLANS = st.builds(
     sticky=st.booleans(),
     tagged=st.booleans(),
     turns=st.booleans(),
+    listen=st.sampled_from(["one", "all"]),
 ).flatmap(lambda plan: st.integers(0, len(plan.ids) - 1).map(lambda gone: replace(plan, gone=gone)))
 
 
@@ -512,7 +518,7 @@ QUESTIONS = st.builds(
         client=CLIENT,
     ),
     st.sampled_from([(MODERN,), (MODERN,), (), (("MCP-Protocol-Version", "2025-11-25"),)]),
-    st.sampled_from(["tools/call", "tasks/get", "tasks/get", "tasks/cancel", "tools/list", ""]),
+    st.sampled_from(["tools/call", "tasks/get", "tasks/get", "tasks/cancel", "tools/list", "subscriptions/listen", ""]),
     st.sampled_from(["t-1", "b.1", "search", "abc", "=?base64?!?=", ""]),
     st.sampled_from(["POST", "POST", "POST", "GET", "OPTIONS"]),
     FIELDS,
@@ -563,6 +569,14 @@ def agrees(explanation: Explanation, scene: World, question: Question) -> None:
         assert all(place.source == "search" for place in explanation.places)
         return
     (place,) = [place for place in explanation.places if place.pool == found.lane.pool.name]
+    assert place.together is isinstance(found, ListenPlan)
+    if isinstance(found, ListenPlan):
+        assert ids(place) == [member.backend.id for member in found.members]
+        destinations = [found.at(member) for member in found.members]
+        assert {(one.route.name, one.kind, one.choice.source) for one in destinations} == {
+            (place.route, place.kind, place.source)
+        }
+        return
     assert (place.route, place.kind, place.source) == (found.route.name, found.kind, found.choice.source)
     assert found.choice.member.backend.id in ids(place)
     assert len(place.backends) == 1 or place.policy
@@ -610,7 +624,10 @@ def outcome(scene: World, question: Question, times: int = 1) -> str:
         except ProxyError as error:
             text = f"{type(error).__name__}: {error}"
         else:
-            places = found.candidates if isinstance(found, SearchPlan) else (found,)
+            if isinstance(found, ListenPlan):
+                places: Sequence[Destination] = [found.at(member) for member in found.members]
+            else:
+                places = found.candidates if isinstance(found, SearchPlan) else (found,)
             text = repr([(place.lane.pool.name, place.choice, place.kind) for place in places])
     return text
 

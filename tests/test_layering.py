@@ -15,20 +15,28 @@ ROWS = [
         "__main__",
         "cli",
         "demo inspection",
-        "app workers",
-        "control parts",
+        "serving",
+        "workers.supervisor workers.worker app",
+        "workers.hands workers.succession",
+        "workers.sockets workers.channel workers.state workers.seats workers.telling",
+        "control traffic version process",
+        "parts",
         "wire.exchange",
-        "wire.relay",
+        "wire.relay wire.listening",
         "wire.surroundings",
         "wire.search",
-        "wire.probe",
-        "wire.learning wire.destination explaining",
-        "wire.client wire.backend wire.listener metrics access_log pins discovery",
+        "wire.part wire.inquiry",
+        "wire.probe wire.absence",
+        "wire.learning wire.destination counts explaining",
+        "wire.client wire.backend wire.listener metrics access_log usage pins discovery",
+        "pins.redis_writer",
+        "pins.redis_link",
         "background",
         "config",
         "wire.forwarding",
-        "wire.request_head wire.response_head wire.events wire.framing",
-        "wire.limits records",
+        "wire.request_head wire.response_head wire.events wire.merging wire.framing",
+        "wire.limits records snapshot pins.redis_cache",
+        "pins.redis_scripts pins.store",
         "routing.explain routing.telling",
         "routing.explanation",
         "routing.pools routing.ring_report",
@@ -40,19 +48,30 @@ ROWS = [
 ]
 HEIGHT = {name: len(ROWS) - index for index, row in enumerate(ROWS) for name in row}
 # Packages that only hold modules of several rows; their __init__.py imports nothing of the project.
-FOLDERS = {"", "wire", "routing"}
+FOLDERS = {"", "wire", "routing", "workers"}
 # In these packages the modules are neighbours, and each may import the one that holds the Protocol.
 SEAMS = {"pins": "pins.store", "discovery": "discovery.source"}
-SOLE_IMPORTER = {"yaml": "config", "prometheus_client": "metrics", "uhashring": "routing.ring"}
+SOLE_IMPORTER = {
+    "yaml": "config",
+    "prometheus_client": "metrics",
+    "uhashring": "routing.ring",
+    "redis": "pins.redis_link",
+}
 IMPURE = {"asyncio", "logging", "random", "socket", "time"}
 PURE = (
     "routing.",
+    "pins.redis_cache",
+    "pins.redis_scripts",
+    "workers.seats",
+    "workers.state",
     "wire.request_head",
     "wire.response_head",
     "wire.forwarding",
     "wire.events",
+    "wire.merging",
     "wire.framing",
     "wire.limits",
+    "snapshot",
 )
 
 
@@ -151,7 +170,7 @@ def test_allowed(module: str, source: str) -> None:
         ("config", "from proxy.app import run", "imports proxy.app"),
         ("config", "import proxy.app", "imports proxy.app"),
         ("config", "from proxy import app", "imports proxy.app"),
-        ("app", "from proxy.workers import supervise", "imports proxy.workers"),
+        ("app", "from proxy.workers import supervisor", "imports proxy.workers.supervisor"),
         ("wire.client", "from proxy.wire import backend", "imports proxy.wire.backend"),
         ("routing.ring", "from proxy.routing.balancing import RoundRobin", "imports proxy.routing.balancing"),
         ("routing.errors", "from proxy.wire.request_head import render", "imports proxy.wire.request_head"),

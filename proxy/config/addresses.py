@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from proxy.config.fields import Field
+from proxy.config.problems import quoted
+from proxy.config.reading import Scalar
 from proxy.config.values import Network
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"  # `_`: container networks make such names
@@ -23,6 +25,14 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 _ADDRESS = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
 _BACKEND = "http://HOST[:PORT][/PATH]"
+REDIS_URL = "redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or unix://[[USER]:PASSWORD@]/PATH[?db=DATABASE]"
+"""What `redis_url` takes."""
+_WORD = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+_CREDENTIALS = rf"(?P<credentials>{_WORD}(?::{_WORD})?@)?"
+_REDIS = re.compile(rf"rediss?://{_CREDENTIALS}(?P<authority>[^/?#@]*)(?:/[0-9]{{0,5}})?")
+_REDIS_SOCKET = re.compile(rf"unix://{_CREDENTIALS}/[^?#@\s]+(?:\?db=[0-9]{{1,5}})?")
+# A URL, or what is left of one, in which nothing can be a password.
+_HARMLESS = re.compile(r"(?:[A-Za-z0-9+.-]*://)?(?:\[[0-9A-Fa-f:.]*\]|[^:@/\[\]]*)(?<=[^/]):?[0-9]*(?:[/?#][^@:]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,36 @@ def backend_url(field: Field) -> BackendUrl | None:
     else:
         return BackendUrl(parts[0], 80 if parts[1] is None else parts[1], path or None)
     return None
+
+
+def redis_url(field: Field) -> str | None:
+    """The URL of a Redis as it was written. What may be a password is not shown."""
+    field = field.hidden()
+    text = field.text(REDIS_URL)
+    if text is None:
+        return None
+    if _REDIS_SOCKET.fullmatch(text) is not None:
+        return text
+    url = _REDIS.fullmatch(text)
+    parts = None if url is None else _split_authority(url["authority"])
+    if parts is not None and parts[1] != 0:
+        return text
+    as_written = isinstance(field.node, Scalar) and field.node.text == text
+    harmless = _HARMLESS.fullmatch(text) is not None or (url is not None and url["credentials"] is not None)
+    encoded = "; % / ? # @ in a password as %25 %2F %3F %23 %40" if "@" in text else ""
+    found = quoted(without_password(text)) if as_written and harmless else None
+    field.problem(found=found, allowed=REDIS_URL + encoded)
+    return None
+
+
+def without_password(url: str) -> str:
+    """A URL that `redis_url` takes, its password masked."""
+    if "@" not in url:
+        return url
+    scheme, _, rest = url.partition("://")
+    credentials, _, place = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    return f"{scheme}://{user}{colon and ':***'}@{place}"
 
 
 def host_name(text: str) -> str | None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
-from proxy.config.addresses import bracketed
-from proxy.config.values import Config, PoolConfig
+from proxy.config.addresses import bracketed, without_password
+from proxy.config.values import Config, Pins, PoolConfig
 from proxy.routing.backends import Backend
 from proxy.routing.headers import is_secret
 from proxy.routing.pools import RingKey
@@ -65,16 +65,24 @@ def _settings(config: Config) -> Iterator[str]:
     yield "admin:"
     yield f"  address: {_text(f'{bracketed(admin.host)}:{admin.port}')}"
     yield "  # token: none" if admin.token is None else f"  token: {_text(_MASKED)}"
-    yield "workers: 1"
+    yield f"workers: {config.workers}"
     yield "pools:"
     for pool in config.pools.values():
         yield from _pool(pool)
     yield "routes:"
     for route in config.routes:
         yield from _route(route)
-    yield f"pins: {{store: memory, ttl: {_duration(config.pins.ttl)}, capacity: {config.pins.capacity}}}"
+    yield f"pins: {{{', '.join(_pins(config.pins))}}}"
     yield f"log: {{access: {_boolean(config.log.access)}, format: {config.log.format}}}"
     yield f"drain: {_duration(config.drain)}"
+
+
+def _pins(pins: Pins) -> Iterator[str]:
+    yield f"store: {pins.store}"
+    if pins.url is not None:
+        yield f"url: {_text(without_password(pins.url))}"
+    yield f"ttl: {_duration(pins.ttl)}"
+    yield f"capacity: {pins.capacity}"
 
 
 def _pool(pool: PoolConfig) -> Iterator[str]:
@@ -88,7 +96,7 @@ def _pool(pool: PoolConfig) -> Iterator[str]:
     owner_tag = "" if pool.owner_tag is None else f", owner_tag: {_text(pool.owner_tag.pattern)}"
     yield f"    tasks: {{state: {pool.state}, search: {str(pool.search).lower()}{owner_tag}}}"
     yield f"    sessions: {'sticky' if pool.sticky else 'off'}"
-    yield "    listen: one"
+    yield f"    listen: {pool.listen}"
     yield f"    host: {pool.host}"
     yield f"    timeouts: {{connect: {_duration(pool.connect_timeout)}, owner_wait: {_duration(pool.owner_wait)}}}"
 

@@ -9,7 +9,7 @@ from proxy.config.pools import read_pools
 from proxy.config.problems import ConfigError, Problem, Report
 from proxy.config.reading import Table, read_yaml
 from proxy.config.routes import read_routes
-from proxy.config.service import check_workers, read_admin, read_listen, read_log, read_pins
+from proxy.config.service import read_admin, read_listen, read_log, read_pins, read_workers
 from proxy.config.values import DEFAULT_DRAIN, Config
 
 _LARGEST = 1024 * 1024  # bytes; some ten thousand backends
@@ -18,6 +18,11 @@ _KEYS = ("listen", "admin", "workers", "pools", "routes", "pins", "log", "drain"
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
     """The configuration in a file. `environ` is what `${VAR}` is replaced from. Raises ConfigError."""
+    return parse(read_file(path), str(path), environ)
+
+
+def read_file(path: Path) -> str:
+    """The YAML text in a file. Raises ConfigError."""
     source = str(path)
     try:
         with path.open("rb") as file:
@@ -28,11 +33,10 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
     if len(raw) > _LARGEST:
         raise ConfigError([Problem(source, None, "", message=f"larger than {_LARGEST} bytes")])
     try:
-        text = raw.decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError([Problem(source, line, "", message="not UTF-8", allowed="text in UTF-8")]) from None
-    return parse(text, source, environ)
 
 
 def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
@@ -49,7 +53,7 @@ def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
     listen, admin = read_listen(listen_field), read_admin(admin_field)
     if not any(problem.key.startswith(("listen", "admin")) for problem in report.problems):
         check_addresses(report, admin_field or listen_field, listen, admin)
-    check_workers(section.get("workers"))
+    workers = section.read("workers", read_workers, 1)
     pools_field = section.require("pools", "a mapping of pools by name, at least one")
     pools = read_pools(pools_field)
     given = pools_field.node.entries if pools_field is not None and isinstance(pools_field.node, Table) else None
@@ -68,7 +72,8 @@ def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
         admin,
         {name: pool.config for name, pool in pools.items()},
         tuple(route for read in routes if (route := read.route) is not None),
-        pins,
-        log,
-        drain,
+        pins=pins,
+        log=log,
+        workers=workers,
+        drain=drain,
     )

@@ -23,15 +23,10 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "head": "a backend may take its time to answer",
         "idle": "a stream may be quiet for as long as it likes",
     },
-    "pins": {"url": "pins are kept in memory"},
 }
 """Per section: the keys that are not supported yet, and how things are without them."""
 
 VALUES: Mapping[str, frozenset[str]] = {
     "pools.*.backends[].url": frozenset({"https"}),
-    "pools.*.listen": frozenset({"all"}),
-    "pins.store": frozenset({"redis"}),
 }
 """Per key: the values that are not supported yet. Those allowed are named where the key is read."""
-
-MOST_WORKERS = 1

@@ -10,10 +10,11 @@ from proxy.config.names import NAMES, TOKENS, condition_instead, header_problem,
 from proxy.config.reading import Scalar
 from proxy.config.values import DEFAULT_CONNECT_TIMEOUT, DEFAULT_OWNER_WAIT, Balance, HostRule, PoolConfig
 from proxy.routing.backends import Backend
-from proxy.routing.pools import RingKey, State
+from proxy.routing.pools import MOST_LISTENERS, ListenRule, RingKey, State
 
 _BALANCES: tuple[Balance, ...] = get_args(Balance)
 _STATES: tuple[State, ...] = get_args(State)
+_LISTEN_RULES: tuple[ListenRule, ...] = get_args(ListenRule)
 _HOST_RULES: tuple[HostRule, ...] = get_args(HostRule)
 _RING_KEYS = "name, authorization, param:NAME, header:NAME"
 _TAG_GROUP = "backend"
@@ -60,7 +61,6 @@ def _pool(name: str, field: Field) -> ReadPool | None:
     section = field.section("backends", "balance", "ring_key", "tasks", "sessions", "listen", "host", "timeouts")
     if section is None:
         return None
-    section.read("listen", lambda listen: listen.choice(("one",)), "one")
     balance: Balance | None = section.read("balance", lambda balance: balance.choice(_BALANCES), None)
     tasks = section.read("tasks", _tasks, _Tasks())
     timeouts = section.read("timeouts", _timeouts, _Timeouts())
@@ -76,7 +76,10 @@ def _pool(name: str, field: Field) -> ReadPool | None:
         state=tasks.state,
         search=tasks.search,
         sticky=section.read("sessions", lambda sessions: sessions.choice(("sticky", "off")), "sticky") == "sticky",
+        listen=section.read("listen", lambda listen: listen.choice(_LISTEN_RULES), "one"),
     )
+    if config.listen == "all" and len(config.backends) > MOST_LISTENERS:
+        section.read("listen", lambda listen: _too_many(listen, len(config.backends)), None)
     # A balance that is wrong may have been meant to be ring: nothing is said about its key then.
     if balance == "ring" and "ring_key" not in section:
         section.require("ring_key", f"{_RING_KEYS}; `balance: ring` needs it")
@@ -87,6 +90,14 @@ def _pool(name: str, field: Field) -> ReadPool | None:
                 message="only `balance: ring` has a key", allowed="`balance: ring` beside it, or no such key"
             )
     return ReadPool(field, section.get("ring_key"), config)
+
+
+def _too_many(field: Field, backends: int) -> None:
+    field.problem(
+        found=f"all, and {backends} backends",
+        message="every subscription would be opened at each of them",
+        allowed=f"one; or all with at most {MOST_LISTENERS} backends",
+    )
 
 
 def _backends(section: Section) -> tuple[Backend, ...]:

@@ -3,14 +3,22 @@
 import re
 from typing import get_args
 
-from proxy.config import not_yet
-from proxy.config.addresses import allowed_host, allowed_origin, is_loopback, listen_address, network
+from proxy.config.addresses import (
+    REDIS_URL,
+    allowed_host,
+    allowed_origin,
+    is_loopback,
+    listen_address,
+    network,
+    redis_url,
+)
 from proxy.config.fields import Field
 from proxy.config.reading import Scalar
-from proxy.config.values import Admin, Listen, Log, LogFormat, Network, Pins
+from proxy.config.values import MOST_WORKERS, Admin, Listen, Log, LogFormat, Network, Pins, Store
 
 _TOKEN = re.compile(r"[!-~]+")  # what an Authorization field can carry without quoting
 _LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
+_STORES: tuple[Store, ...] = get_args(Store)
 _MOST_PINS = 100_000_000  # a pin takes some 350 bytes; beyond this it is a slip
 
 
@@ -58,23 +66,30 @@ def read_admin(field: Field | None) -> Admin:
     return admin
 
 
-def check_workers(field: Field | None) -> None:
-    """`workers:`, of which there is one for now."""
-    count = None if field is None else field.integer(1, 1024)
-    if field is not None and count is not None and count > not_yet.MOST_WORKERS:
-        field.problem(message=not_yet.MESSAGE, allowed=f"for now only {not_yet.MOST_WORKERS}")
+def read_workers(field: Field) -> int | None:
+    """`workers:`."""
+    return field.integer(1, MOST_WORKERS)
 
 
 def read_pins(field: Field | None) -> Pins:
     """`pins:`."""
     default = Pins()
-    section = None if field is None else field.section("store", "ttl", "capacity")
+    section = None if field is None else field.section("store", "url", "ttl", "capacity")
     if section is None:
         return default
-    section.read("store", lambda store: store.choice(("memory",)), "memory")
+    store_field, url_field = section.get("store"), section.get("url")
+    store = default.store if store_field is None else store_field.choice(_STORES)
+    url = None
+    if store == "redis":
+        url_field = section.require("url", REDIS_URL)
+        url = None if url_field is None else redis_url(url_field)
+    elif store == "memory" and url_field is not None:
+        url_field.problem(found="", message="the store memory has none", allowed="a url beside store: redis")
     return Pins(
         ttl=section.read("ttl", Field.duration, default.ttl),
         capacity=section.read("capacity", lambda capacity: capacity.integer(1, _MOST_PINS), default.capacity),
+        store=store or default.store,
+        url=url,
     )
 
 

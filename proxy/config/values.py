@@ -7,17 +7,19 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Literal
 
 from proxy.routing.backends import Backend
-from proxy.routing.pools import RingKey, State
+from proxy.routing.pools import ListenRule, RingKey, State
 from proxy.routing.routes import Route
 
 Network = IPv4Network | IPv6Network
 Balance = Literal["least_in_flight", "round_robin", "ring"]
 HostRule = Literal["preserve", "backend"]
 LogFormat = Literal["json", "text"]
+Store = Literal["memory", "redis"]
 
 DEFAULT_CONNECT_TIMEOUT = 2.0  # seconds
 DEFAULT_OWNER_WAIT = 10.0  # seconds
 DEFAULT_DRAIN = 25.0  # seconds
+MOST_WORKERS = 256  # more processes than a machine has cores only take turns
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """What a listener on loopback is called by its own machine."""
@@ -65,14 +67,18 @@ class PoolConfig:
     search: bool = True
     sticky: bool = True
     """False where `sessions` is off."""
+    listen: ListenRule = "one"
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """How long a pin lives at least, in seconds, and how many there may be."""
+    """Where pins are, how long one lives at least, in seconds, and how many this process may know."""
 
     ttl: float = 86_400.0
     capacity: int = 1_000_000
+    store: Store = "memory"
+    url: str | None = field(default=None, repr=False)
+    """Of the store redis, and only there; with the password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class Config:
     routes: tuple[Route, ...]
     pins: Pins = Pins()
     log: Log = Log()
+    workers: int = 1
+    """Processes that share the port."""
     drain: float = DEFAULT_DRAIN
 
     @property

@@ -9,15 +9,16 @@ Rules:
 
 import hmac
 import re
-from collections.abc import Callable, Collection, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Protocol
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from proxy.control.backends import Backends, SetDraining
 from proxy.control.explain import Explain, explain_handler
-from proxy.metrics import Metrics
 from proxy.pins.store import PinStore
 from proxy.routing.pools import Pool
 
@@ -30,11 +31,20 @@ _AUTHORITY = re.compile(r"(?:(https?)://)?(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(?::(
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
+class Scrape(Protocol):
+    """What /metrics answers."""
+
+    async def render(self) -> tuple[bytes, str]:
+        """The text and its content type. Never raises."""
+        ...
+
+
 def admin_app(
     *,
-    metrics: Metrics,
+    metrics: Scrape,
     pools: Callable[[], Mapping[str, Pool]],
     pins: PinStore,
+    refresh: Callable[[], Awaitable[None]],
     set_draining: SetDraining,
     explain: Explain,
     readiness: Callable[[], str | None],
@@ -45,14 +55,14 @@ def admin_app(
 ) -> web.Application:
     """The application that serve_admin serves.
 
-    `readiness` answers None, or why no requests should come. `clock`: monotonic, in seconds. `allowed_hosts` are names
-    without port, besides the addresses the server is reached at. Raises ValueError for an empty token, which would let
-    everybody in.
+    `refresh` brings up to date what `pools` and `pins` give. `readiness` answers None, or why no requests should come.
+    `clock`: monotonic, in seconds. `allowed_hosts` are names without port, besides the addresses the server is reached
+    at. Raises ValueError for an empty token, which would let everybody in.
     """
     if token == "":
         raise ValueError("the admin token is empty")
     admin = _Admin(metrics, readiness, version)
-    backends = Backends(pools, pins, set_draining, clock, version)
+    backends = Backends(pools, pins, refresh, set_draining, clock, version)
     app = web.Application(middlewares=[_errors_as_json, _own_host_only(allowed_hosts)])
     app.router.add_get("/", admin.index)
     app.router.add_get("/metrics", admin.metrics)
@@ -82,12 +92,12 @@ class AdminServer:
         await self._runner.cleanup()
 
 
-async def serve_admin(app: web.Application, host: str, port: int) -> AdminServer:
-    """Listens at host and port (0: any that is free). Raises OSError when it cannot."""
+async def serve_admin(app: web.Application, sock: socket.socket) -> AdminServer:
+    """Serves on a listening socket, which is the server's from then on."""
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_WAIT)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.SockSite(runner, sock).start()
     except BaseException:
         await runner.cleanup()
         raise
@@ -97,7 +107,7 @@ async def serve_admin(app: web.Application, host: str, port: int) -> AdminServer
 class _Admin:
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: Scrape,
         readiness: Callable[[], str | None],
         version: str,
     ) -> None:

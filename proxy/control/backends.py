@@ -4,12 +4,12 @@ A backend is *empty* when it takes no new work and holds nothing that this proxy
 unfinished task, no recent session. What was made before the proxy started, or through another one, it cannot know.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from aiohttp import web
 
-from proxy.metrics import Held, tasks_held
+from proxy.pins.held import Held, tasks_held
 from proxy.pins.store import PinStore
 from proxy.routing.members import Member
 from proxy.routing.pools import Pool
@@ -44,18 +44,21 @@ class Backends:
         self,
         pools: Callable[[], Mapping[str, Pool]],
         pins: PinStore,
+        refresh: Callable[[], Awaitable[None]],
         set_draining: SetDraining,
         clock: Callable[[], float],
         version: str,
     ) -> None:
         self._pools = pools
         self._pins = pins
+        self._refresh = refresh
         self._set_draining = set_draining
         self._clock = clock
         self._version = version
 
     async def pools(self, request: web.Request) -> web.Response:
         """All pools with all their backends, those that departed included."""
+        await self._refresh()
         held, now = await tasks_held(self._pins), self._clock()
         pools = [
             {
@@ -86,6 +89,7 @@ class Backends:
     async def _set(self, request: web.Request, *, draining: bool) -> web.Response:
         pool, member = self._named(request.match_info["pool"], request.match_info["id"])
         self._set_draining(pool=pool.name, backend=member.backend.id, draining=draining)
+        await self._refresh()
         held = await tasks_held(self._pins)
         told = {"pool": pool.name, "backend": member.backend.id, **standing(pool, member, held, self._clock())}
         return web.json_response({**told, "note": NOTE})

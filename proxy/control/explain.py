@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 from aiohttp import hdrs, web
 
 from proxy.explaining import Question
-from proxy.routing.explanation import Explanation
-from proxy.routing.telling import as_text, as_values
+from proxy.routing.telling import Told
 
-Explain: TypeAlias = Callable[[Question], Awaitable[Explanation]]
+Explain: TypeAlias = Callable[[Question], Awaitable[Told]]
+"""Raises LookupError where nobody can tell."""
 
 _KEYS = ("method", "path", "headers", "client")
 
@@ -24,10 +24,13 @@ def explain_handler(explain: Explain) -> Callable[[web.Request], Awaitable[web.R
         except (ValueError, RecursionError) as error:
             reason = str(error) if isinstance(error, _NoQuestion) else "the body is not JSON"
             raise web.HTTPBadRequest(reason=reason) from None
-        explanation = await explain(question)
+        try:
+            told = await explain(question)
+        except LookupError as error:
+            raise web.HTTPServiceUnavailable(reason=str(error)) from None
         if request.headers.get(hdrs.ACCEPT) == "text/plain":
-            return web.Response(text=as_text(explanation))
-        return web.json_response(as_values(explanation))
+            return web.Response(text=told.text)
+        return web.json_response(told.values)
 
     return handle
 

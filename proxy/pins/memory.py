@@ -21,7 +21,7 @@ class _Entry:
         self.holder: tuple[str, str] | None = holder  # (pool, backend) while the task is held
         self.expires = 0.0
         self.deadline: float | None = None  # when the server's own ttl ends
-        self.queued = False  # has an item in the heap
+        self.queued: float | None = None  # the time of its item in the heap
 
 
 class MemoryPinStore:
@@ -37,12 +37,22 @@ class MemoryPinStore:
         self._pins: dict[str, Pin] = {}  # one value per backend, shared by all its entries
         self._evicted = 0
 
+    def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def evicted(self) -> int:
         return self._evicted
+
+    @property
+    def up(self) -> bool:
+        return True
 
     def get(self, key: PinKey) -> Pin | None:
         entry = self._living(key)
@@ -84,16 +94,21 @@ class MemoryPinStore:
     def held(self) -> Mapping[tuple[str, str], int]:
         now, deadlines = self._clock(), self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            _, key = heapq.heappop(deadlines)
+            queued, key = heapq.heappop(deadlines)
             entry = self._entries.get(key)
-            if entry is None or not entry.queued:
+            if entry is None or entry.queued != queued:  # gone, or an item of a time that was shortened since
                 continue
-            entry.queued = False
+            entry.queued = None
             if entry.deadline is not None and entry.deadline <= now:
                 self._release(entry)
             else:
                 self._queue(key, entry)
         return dict(self._held)
+
+    def holder(self, key: PinKey) -> tuple[str, str] | None:
+        """(pool, backend id) that holds this task; None once it has ended, or is not known. Not a use of the pin."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.holder
 
     @property
     def deadlines(self) -> int:
@@ -118,16 +133,14 @@ class MemoryPinStore:
 
     def _queue(self, key: PinKey, entry: _Entry) -> None:
         """Sees to it that a held task with a deadline has one item in the heap, which may be an earlier one."""
-        if entry.queued or entry.deadline is None or entry.holder is None:
+        if entry.deadline is None or entry.holder is None:
             return
-        entry.queued = True
+        if entry.queued is not None and entry.queued <= entry.deadline:
+            return
+        entry.queued = entry.deadline
         heapq.heappush(self._deadlines, (entry.deadline, key))
         if len(self._deadlines) > 2 * len(self._entries) + 64:  # items of pins that are gone
-            self._deadlines = [
-                (entry.deadline, key)
-                for key, entry in self._entries.items()
-                if entry.queued and entry.deadline is not None
-            ]
+            self._deadlines = [(entry.queued, key) for key, entry in self._entries.items() if entry.queued is not None]
             heapq.heapify(self._deadlines)
 
     def _make_room(self) -> None:

@@ -67,6 +67,14 @@ class PinStore(Protocol):
         """How many tasks each (pool, backend id) holds; pairs with none may be missing."""
         ...
 
+    def start(self) -> None:
+        """Begins to connect, where there is something to connect to. Never waits, never raises."""
+        ...
+
+    async def close(self) -> None:
+        """Writes what can be written within a moment, and disconnects. Idempotent."""
+        ...
+
     def __len__(self) -> int:
         """Pins known to this process."""
         ...
@@ -74,4 +82,9 @@ class PinStore(Protocol):
     @property
     def evicted(self) -> int:
         """Pins dropped for want of room since the start."""
+        ...
+
+    @property
+    def up(self) -> bool:
+        """False while the store is known not to answer. Known at once, without asking it."""
         ...

@@ -32,13 +32,15 @@ def explain(
     pins: Mapping[str, str],
     asker: Callable[[str], str | None],
     lister: Callable[[str], str | None],
+    stranger: Callable[[str, str], bool],
 ) -> Explanation:
     """Where the request would go on a connection that remembers nothing.
 
     `task`: the decoded id, for a request about one; `pins`: its owner's id by pool (THE_POOL for the pool itself);
-    `asker`: by pool, the id of the backend whose question the request may answer; `lister`: whose list it may continue.
+    `asker`: by pool, the id of the backend whose question the request may answer; `lister`: whose list it may continue;
+    `stranger`: by pool and id, whether a backend that is no member may be about to come.
     """
-    return _Case(request, task, table, pools, pins, asker, lister).explanation()
+    return _Case(request, task, table, pools, pins, asker, lister, stranger).explanation()
 
 
 class _Case:
@@ -53,6 +55,7 @@ class _Case:
         pins: Mapping[str, str],
         asker: Callable[[str], str | None],
         lister: Callable[[str], str | None],
+        stranger: Callable[[str, str], bool],
     ) -> None:
         self._request = request
         self._task = task
@@ -61,6 +64,8 @@ class _Case:
         self._pins = pins
         self._asker = asker
         self._lister = lister
+        self._stranger = stranger
+        self._doubtful = False
         self._asked: Asked = "all"
         self._verdicts: list[Verdict] = []
         self._reachable: tuple[str, ...] | None = None
@@ -137,6 +142,9 @@ class _Case:
         raise NoRoute("no route matches this request")
 
     def _in_pool(self, route: Route, pool: Pool, part: int, whole: int) -> Place:
+        if self._request.is_listen and len(pool.listeners) > 1:
+            standings = self._standings(route, pool.listeners)
+            return Place(route.name, pool.name, "none", "balance", standings, together=True, part=part, whole=whole)
         asker = self._asker(pool.name) if self._request.modern else None
         member = None if asker is None else pool.member(asker)
         if member is not None:
@@ -214,7 +222,11 @@ class _Case:
             owner = pool.member(pinned)
             if owner is not None:
                 return Place(route.name, name, "task", "pin", self._standings(route, (owner,)))
-            self._notes.append(f"the task's pin in pool {name} names a backend that is gone")
+            if self._stranger(name, pinned):
+                self._doubtful = True
+                self._notes.append(f"the task's pin in pool {name} names a backend that is not configured here yet")
+            else:
+                self._notes.append(f"the task's pin in pool {name} names a backend that is gone")
         return None
 
     def _tagged(self, task: str, reachable: Mapping[str, Route]) -> Place | None:
@@ -230,6 +242,8 @@ class _Case:
         if not searched:
             name, route = next(iter(reachable.items()))
             return (self._unsearched(route, self._pools[name], task),)
+        if self._doubtful and self._request.method != "tasks/get":
+            raise OwnerUnknown("the owner of this task is not configured here yet")
         asked: list[Place] = []
         candidates = 0
         for name, route in searched.items():
@@ -245,7 +259,7 @@ class _Case:
                 place = Place(route.name, name, "task", "search", found.backends, found.policy, found.ring)
             asked.append(place)
             candidates += count
-        if candidates == 1:
+        if candidates == 1 and not self._doubtful:
             name = asked[0].pool
             return (self._unsearched(searched[name], self._pools[name], task),)
         if not candidates:

@@ -70,6 +70,8 @@ class Place:
     """What picks one of the backends when its turn comes."""
     ring: RingOrder | None = None
     failure: Failure | None = None
+    together: bool = False
+    """True for a subscription that all of the backends serve, their event streams merged."""
     part: int = 1
     whole: int = 1
 

@@ -19,6 +19,7 @@ from proxy.routing.errors import MalformedHeader
 
 FIRST_MODERN = "2026-07-28"
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+LISTEN = "subscriptions/listen"
 
 # What a request's field is to the proxy. Kinds from KEPT on are forwarded as they came.
 DROPPED, HOST, CONNECTION, LENGTH, TRANSFER, EXPECT, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST = range(9)
@@ -151,6 +152,11 @@ class RoutingHeaders(NamedTuple):
     def is_task(self) -> bool:
         """True for a request about a task whose routing headers may be trusted (Tasks, Routing Headers)."""
         return self.modern and self.method in TASK_METHODS and self.verb == "POST"
+
+    @property
+    def is_listen(self) -> bool:
+        """True for a subscription, whose subjects stand in its body only ([T], Message Flow)."""
+        return self.modern and self.method == LISTEN and self.verb == "POST"
 
     @property
     def is_session(self) -> bool:

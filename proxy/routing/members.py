@@ -20,9 +20,19 @@ _MOST_SESSIONS = 100_000  # of one member; servers cap theirs at 10,000
 class Member:
     """The one place that knows how much work a backend has under way."""
 
-    __slots__ = ("_choices", "_sessions", "backend", "departed", "draining", "in_flight", "last_used", "tag")
+    __slots__ = (
+        "_choices",
+        "_sessions",
+        "backend",
+        "departed",
+        "draining",
+        "in_flight",
+        "last_used",
+        "session_news",
+        "tag",
+    )
 
-    def __init__(self, pool: str, backend: Backend) -> None:
+    def __init__(self, pool: str, backend: Backend, *, tells: bool = False) -> None:
         self.backend = backend
         self.tag = session_tag(pool, backend.id)
         """What stands before its session ids at the clients."""
@@ -35,6 +45,9 @@ class Member:
         """When the last attempt began; monotonic, in seconds."""
         self._choices: dict[Source, Choice] = {}
         self._sessions: OrderedDict[bytes, float] = OrderedDict()  # digest -> last request, the oldest first
+        self.session_news: dict[bytes, float | None] | None = {} if tells else None
+        """By digest: when a session was last asked for, None if it ended; since whoever shares them took them away.
+        None where nobody does."""
 
     def __repr__(self) -> str:
         return f"<Member {self.backend.id} in_flight={self.in_flight}>"
@@ -53,21 +66,40 @@ class Member:
 
     def session_seen(self, session: str, now: float) -> None:
         """A session of this backend was made, or asked for; `session` is the backend's own id."""
-        key = _digest(session)
-        self._sessions[key] = now
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > _MOST_SESSIONS:
-            self._sessions.popitem(last=False)
+        self.session_told(_digest(session), now)
 
     def session_ended(self, session: str) -> None:
         """A session of this backend is over."""
-        self._sessions.pop(_digest(session), None)
+        self.session_told(_digest(session), None)
+
+    def session_told(self, digest: bytes, used: float | None) -> None:
+        """The same, by digest, as another process saw it: `used` is when it was asked for, None if it is over."""
+        if self.session_news is not None and len(self.session_news) < _MOST_SESSIONS:
+            self.session_news[digest] = used
+        if used is None:
+            self._sessions.pop(digest, None)
+            return
+        self._sessions[digest] = used
+        self._sessions.move_to_end(digest)
+        if len(self._sessions) > _MOST_SESSIONS:
+            self._sessions.popitem(last=False)
 
     def recent_sessions(self, now: float) -> int:
         """How many sessions were asked for within RECENT seconds."""
         while self._sessions and next(iter(self._sessions.values())) < now - RECENT:
             self._sessions.popitem(last=False)
         return len(self._sessions)
+
+    def is_done(self, *, tasks: int, life: float, now: float) -> bool:
+        """True if it departed and nothing is left that it could serve; `tasks`: held; `life`: of a pin, in seconds.
+
+        A pin lives that long from the last answer about its task, so after as long without a request none is left. Of
+        one that was never used here, what it owns is of a process before this one: its time begins when this is asked.
+        """
+        if self.departed and not self.last_used:
+            self.last_used = now
+        quiet = now - self.last_used > max(RECENT, life)
+        return self.departed and quiet and not (tasks or self.recent_sessions(now) or self.in_flight)
 
 
 @dataclass(frozen=True, slots=True)

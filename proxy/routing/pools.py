@@ -9,9 +9,9 @@ Rules:
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Literal
 
 from proxy.routing.backends import Backend
@@ -25,8 +25,17 @@ RING_LOAD = 1.25
 """With the ring, no backend gets more than this many times its share of what is in flight (bounded loads): the busiest
 of 10 backends would otherwise get 2.5 times the mean with ordinary tool popularity."""
 
+STRANGE = 60.0
+"""Seconds for which the owner of a task may be a backend that is not configured here yet."""
+_MOST_STRANGERS = 1000
+
 State = Literal["local", "shared"]
 """Where a pool's tasks live: `local` in the backend that made them, `shared` where every backend can answer."""
+
+ListenRule = Literal["one", "all"]
+"""Where a subscription is served: by `one` backend, or by `all`, their event streams merged."""
+MOST_LISTENERS = 16
+"""Backends that one subscription is opened at: each client's costs as many connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,16 @@ class RingKey:
         return request.fields.get("authorization" if self.kind == "authorization" else self.field)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is true of a pool's members beyond their configuration."""
+
+    drains: Mapping[str, bool]
+    """Whether a backend takes no new work, by id, where a command made it differ from its configuration."""
+    departed: tuple[Backend, ...]
+    """Those that left the configuration and may still own something."""
+
+
 class Pool:
     """Interchangeable backends. Members keep their configured order."""
 
@@ -59,8 +78,12 @@ class Pool:
         state: State = "local",
         search: bool = True,
         sticky: bool = True,
+        listen: ListenRule = "one",
+        tells: bool = False,
     ) -> None:
+        """`tells`: members keep news of their sessions for whoever shares them with other processes."""
         self.name = name
+        self._tells = tells
         self.in_flight = 0
         self.ring_generation = 0
         self.members: tuple[Member, ...] = ()
@@ -68,7 +91,16 @@ class Pool:
         self._unkeyed = LeastInFlight()
         self._by_id: dict[str, Member] = {}
         self._by_tag: dict[str, Member] = {}
-        self.configure(policy=policy, ring_key=ring_key, owner_tag=owner_tag, state=state, search=search, sticky=sticky)
+        self._strangers: dict[str, float] = {}
+        self.configure(
+            policy=policy,
+            ring_key=ring_key,
+            owner_tag=owner_tag,
+            state=state,
+            search=search,
+            sticky=sticky,
+            listen=listen,
+        )
         self.replace(backends)
 
     def __repr__(self) -> str:
@@ -83,6 +115,7 @@ class Pool:
         state: State,
         search: bool,
         sticky: bool,
+        listen: ListenRule,
     ) -> None:
         """Sets all that does not name members."""
         self.state = state
@@ -90,6 +123,7 @@ class Pool:
         """True to ask the backends for the owner of a task that nobody knows."""
         self.sticky = sticky
         """True to keep legacy sessions on their backend."""
+        self.listen: ListenRule = listen
         self._policy = policy
         self._ring_key = ring_key
         self._owner_tag = owner_tag
@@ -103,6 +137,14 @@ class Pool:
     def member(self, backend_id: str) -> Member | None:
         """The member with this id, departed ones included, or None."""
         return self._by_id.get(backend_id)
+
+    @property
+    def listeners(self) -> tuple[Member, ...]:
+        """All members that serve each subscription together, in configured order; none where one serves it alone.
+
+        Draining and departed ones are among them: a subscription may name tasks that they own.
+        """
+        return self.everyone[:MOST_LISTENERS] if self.listen == "all" else ()
 
     @property
     def ring_key(self) -> RingKey | None:
@@ -132,11 +174,12 @@ class Pool:
         for backend in backends:
             member = before.get(backend.id)
             if member is None:
-                member = Member(self.name, backend)
+                member = Member(self.name, backend, tells=self._tells)
             elif member.departed or member.backend.drain is not backend.drain:
                 member.draining = backend.drain
             member.backend, member.departed = backend, False
             members.append(member)
+            self._strangers.pop(backend.id, None)
         staying = {member.backend.id for member in members}
         for member in before.values():
             if member.backend.id not in staying:
@@ -149,6 +192,24 @@ class Pool:
         self.ring_generation += 1
         self._count_fit()
 
+    @property
+    def standing(self) -> "Standing":
+        """What another process needs to know of this pool beside its configuration."""
+        drains = {m.backend.id: m.draining for m in self.everyone if m.draining is not m.backend.drain}
+        return Standing(drains, tuple(member.backend for member in self.everyone if member.departed))
+
+    def take_over(self, standing: "Standing") -> None:
+        """Makes that of a process before this one, or beside it, our own. Members we have and it has not stay."""
+        for backend in standing.departed:
+            if backend.id not in self._by_id:
+                member = self._by_id[backend.id] = Member(self.name, backend, tells=self._tells)
+                member.departed = True
+                self._by_tag[member.tag] = member
+        for backend_id, draining in standing.drains.items():
+            if backend_id in self._by_id:
+                self._by_id[backend_id].draining = draining
+        self._count_fit()
+
     def set_draining(self, member: Member, draining: bool) -> None:
         """Takes a member out of new work, or back in."""
         member.draining = draining
@@ -159,6 +220,25 @@ class Pool:
         if member.departed and self._by_id.get(member.backend.id) is member:
             del self._by_id[member.backend.id]
             del self._by_tag[member.tag]
+            self._meet(member.backend.id, -inf)
+
+    def may_come(self, backend_id: str, now: float) -> bool:
+        """True if this owner, which is no member, may be one that others know already; `now`: monotonic, in seconds.
+
+        A pin that several proxies share can name a backend before its configuration has reached all of them. So it is
+        waited for, but not for ever: if it does not come within STRANGE seconds, or was forgotten here, it is gone.
+        """
+        self._meet(backend_id, now)
+        return self.is_strange(backend_id, now)
+
+    def is_strange(self, backend_id: str, now: float) -> bool:
+        """The same, without taking note that it was asked for."""
+        return now - self._strangers.get(backend_id, now) < STRANGE
+
+    def _meet(self, backend_id: str, now: float) -> None:
+        if len(self._strangers) >= _MOST_STRANGERS and backend_id not in self._strangers:
+            self._strangers.pop(next(iter(self._strangers)))
+        self._strangers.setdefault(backend_id, now)
 
     def _count_fit(self) -> None:
         self._fit = tuple(member for member in self.members if member.fit)

@@ -11,7 +11,7 @@ may be under way. Callers are told apart by Authorization and client address tog
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from proxy.routing.headers import RoutingHeaders
 
@@ -41,11 +41,25 @@ class ConnectionMemory:
         """(pool, backend id) that made the latest task asked for on this connection."""
 
 
-class Rounds:
-    """The rounds under way. `clock`: monotonic, in seconds."""
+NewsKind: TypeAlias = Literal["asked", "listed", "over"]
 
-    def __init__(self, clock: Callable[[], float], *, capacity: int = _CAPACITY) -> None:
+
+class News(NamedTuple):
+    """What another process should know of a caller's rounds. `key` is a digest: it names nobody."""
+
+    kind: NewsKind
+    key: bytes
+    backend: str
+
+
+class Rounds:
+    """The rounds under way. `clock`: monotonic, in seconds; `told` gets the news that other processes should hear."""
+
+    def __init__(
+        self, clock: Callable[[], float], *, capacity: int = _CAPACITY, told: Callable[[News], None] | None = None
+    ) -> None:
         self._clock = clock
+        self._told = told
         self._capacity = capacity
         self._by_caller: Near = OrderedDict()
         self._listers: Near = OrderedDict()
@@ -65,9 +79,9 @@ class Rounds:
         """This backend answered the request by asking back."""
         expires = self._clock() + LIFE
         _put(near, _key(pool, request), (backend, expires), _NEAR_CAPACITY)
-        key = _key(pool, request, _caller(request, client))
-        if self._living(self._by_caller, key) in (None, backend):
-            _put(self._by_caller, key, (backend, expires), self._capacity)
+        news = News("asked", _key(pool, request, _caller(request, client)), backend)
+        self.heard(news)
+        self._tell(news)
 
     def over(self, pool: str, request: RoutingHeaders, client: str, near: Near, backend: str) -> None:
         """This backend is out of reach: nobody waits for what it asked, and its list goes on elsewhere."""
@@ -75,6 +89,7 @@ class Rounds:
         for rounds, key in ((near, _key(pool, request)), (self._by_caller, of_caller), (self._listers, of_caller)):
             if key in rounds and rounds[key][0] == backend:
                 del rounds[key]
+        self._tell(News("over", of_caller, backend))
 
     def lister(self, pool: str, request: RoutingHeaders, client: str) -> str | None:
         """The id of the backend that this caller's pages of this list come from, or None."""
@@ -82,8 +97,26 @@ class Rounds:
 
     def listed(self, pool: str, request: RoutingHeaders, client: str, backend: str) -> None:
         """This backend was chosen for the first page."""
-        expires = self._clock() + PAGES_LIFE
-        _put(self._listers, _key(pool, request, _caller(request, client)), (backend, expires), self._capacity)
+        key = _key(pool, request, _caller(request, client))
+        _put(self._listers, key, (backend, self._clock() + PAGES_LIFE), self._capacity)
+        self._tell(News("listed", key, backend))
+
+    def heard(self, news: News) -> None:
+        """What another process told. Where both have seen something, each keeps its own."""
+        kind, key, backend = news
+        if kind == "over":
+            for rounds in (self._by_caller, self._listers):
+                if key in rounds and rounds[key][0] == backend:
+                    del rounds[key]
+        elif kind == "asked":
+            if self._living(self._by_caller, key) in (None, backend):
+                _put(self._by_caller, key, (backend, self._clock() + LIFE), self._capacity)
+        elif self._living(self._listers, key) is None:
+            _put(self._listers, key, (backend, self._clock() + PAGES_LIFE), self._capacity)
+
+    def _tell(self, news: News) -> None:
+        if self._told is not None:
+            self._told(news)
 
     def _living(self, rounds: Near, key: bytes) -> str | None:
         found = rounds.get(key)

@@ -5,6 +5,8 @@ Rules (contract of the search; Tasks extension, Protocol Errors):
 * When all have answered without one, a refusal decides, in this order: 401, 403, any other 4xx or JSON-RPC error, then
   -32602 (unknown task), then -32601 (unknown method); the first to say so is relayed.
 * If one did not answer readably (unreachable, silent, 429, 5xx), nobody knows: the owner may be that one.
+* One that cannot be reached may be about to come back, so it is worth waiting for where all others know nothing of the
+  task. So many may wait for that, so many of one address.
 """
 
 from collections import OrderedDict, deque
@@ -20,6 +22,8 @@ UNKNOWN_METHOD = -32601
 class Reply(IntEnum):
     """What one backend's answer is to the search; of several, the lowest from RESULT on decides."""
 
+    ABSENT = -4
+    """It cannot be connected to, or broke off before it said anything: it may be about to come back."""
     GONE = -3
     """A backend that left the configuration and refuses connections: it owns nothing any more, and does not count."""
     PENDING = -2
@@ -76,13 +80,51 @@ def verdict(replies: Sequence[Reply], *, wait_for_all: bool) -> int | None:
     pending = Reply.PENDING in counting
     if Reply.RESULT in counting and not (wait_for_all and pending):
         return replies.index(Reply.RESULT)
-    if pending or Reply.FAILED in counting or not counting:
+    if pending or Reply.FAILED in counting or Reply.ABSENT in counting or not counting:
         return None
     return replies.index(min(counting))
 
 
+def worth_waiting(replies: Sequence[Reply]) -> bool:
+    """True if there is no verdict only because backends are away: what they say when they are back decides."""
+    return Reply.ABSENT in replies and _UNDECIDED.issuperset(replies)
+
+
+_UNDECIDED = frozenset({Reply.ABSENT, Reply.GONE, Reply.UNKNOWN_TASK, Reply.UNKNOWN_METHOD})
+
+
 _OF_THE_CALLER = {401: Reply.UNAUTHORIZED, 403: Reply.FORBIDDEN}
 """These say something about the caller, whatever else the answer says about the task."""
+
+
+class Room:
+    """Has so many places, so many for one address."""
+
+    def __init__(self, *, capacity: int, each: int) -> None:
+        self._capacity = capacity
+        self._each = each
+        self._inside: dict[str, int] = {}
+        self._total = 0
+
+    def __len__(self) -> int:
+        """How many are in."""
+        return self._total
+
+    def has_place(self, address: str) -> bool:
+        """True if one more of this address may come in."""
+        return self._total < self._capacity and self._inside.get(address, 0) < self._each
+
+    def enter(self, address: str) -> None:
+        """One of this address comes in."""
+        self._total += 1
+        self._inside[address] = self._inside.get(address, 0) + 1
+
+    def leave(self, address: str) -> None:
+        """One of this address, who had come in, goes."""
+        self._total -= 1
+        self._inside[address] -= 1
+        if not self._inside[address]:
+            del self._inside[address]
 
 
 T = TypeVar("T")
@@ -95,21 +137,18 @@ class Turnstile(Generic[T]):
     """
 
     def __init__(self, *, capacity: int, each: int) -> None:
-        self._capacity = capacity
-        self._each = each
-        self._inside: dict[str, int] = {}
-        self._total = 0
+        self._room = Room(capacity=capacity, each=each)
         self._waiting: OrderedDict[str, deque[T]] = OrderedDict()
 
     @property
     def inside(self) -> int:
         """How many are in."""
-        return self._total
+        return len(self._room)
 
     def enter(self, address: str, ticket: T) -> bool:
         """True: go in now. False: wait until `leave` returns the ticket."""
-        if not self._waiting.get(address) and self._free_for(address):
-            self._admit(address)
+        if not self._waiting.get(address) and self._room.has_place(address):
+            self._room.enter(address)
             return True
         self._waiting.setdefault(address, deque()).append(ticket)
         return False
@@ -124,26 +163,14 @@ class Turnstile(Generic[T]):
 
     def leave(self, address: str) -> list[T]:
         """One of this address is done; returns the tickets that are inside from now on."""
-        self._total -= 1
-        self._inside[address] -= 1
-        if not self._inside[address]:
-            del self._inside[address]
+        self._room.leave(address)
         admitted: list[T] = []
         for waiting in list(self._waiting):
-            if self._total >= self._capacity:
-                break
-            if not self._free_for(waiting):
+            if not self._room.has_place(waiting):
                 continue
             queue = self._waiting.pop(waiting)
             admitted.append(queue.popleft())
-            self._admit(waiting)
+            self._room.enter(waiting)
             if queue:
                 self._waiting[waiting] = queue  # behind the others: their turn first
         return admitted
-
-    def _free_for(self, address: str) -> bool:
-        return self._total < self._capacity and self._inside.get(address, 0) < self._each
-
-    def _admit(self, address: str) -> None:
-        self._total += 1
-        self._inside[address] = self._inside.get(address, 0) + 1

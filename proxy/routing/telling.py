@@ -1,6 +1,7 @@
 """An explanation as text for a terminal, and as values for JSON."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from proxy.routing.conditions import quoted, shown_version
 from proxy.routing.explanation import Explanation, Failure, Place, Standing
@@ -12,6 +13,18 @@ _WHY = {
     "tag": "by the tag in the task's id",
     "ring": "by the ring",
 }
+
+
+class Told(NamedTuple):
+    """An explanation in both its forms."""
+
+    values: dict[str, Any]
+    text: str
+
+
+def told_of(explanation: Explanation) -> Told:
+    """The explanation in both its forms."""
+    return Told(as_values(explanation), as_text(explanation))
 
 
 def as_values(explanation: Explanation) -> dict[str, object]:
@@ -66,6 +79,7 @@ def _place_values(place: Place) -> dict[str, object]:
             }
             for standing in place.backends
         ],
+        "together": place.together,
         "ring": None if place.ring is None else {"key": place.ring.key, "order": place.ring.order},
         "error": _failure_values(place.failure),
     }
@@ -145,6 +159,8 @@ def _place(place: Place) -> Iterator[str]:
     yield f"pool:       {place.pool}{share}"
     if place.failure is not None:
         yield f"  {_failed(place.failure)}"
+    elif place.together:
+        yield "  all of these serve it, their event streams merged:"
     elif place.policy:
         yield f"  {place.policy} picks one of:"
     elif place.kind in _WHY:

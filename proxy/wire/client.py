@@ -24,6 +24,7 @@ from proxy.wire.response_head import error_response
 _MAX_PIPELINED = 64 * 1024  # bytes that wait behind a running exchange before reading stops
 _MAX_TURN = 16  # requests read in one turn of the loop: other clients wait meanwhile
 _MAX_EMPTY_LINES = 8  # before a request line (RFC 9112, 2.2)
+_FAREWELL = 1.0  # seconds in which an idle client may send one more request before its connection closes
 _LINGER = 1.0  # seconds in which a client may finish sending what nobody reads
 _MAX_STALL = 30  # seconds in which it may take nothing of what is still to be sent
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)  # Linux has it
@@ -43,6 +44,11 @@ def feed_head(parser: HttpRequestParser, data: bytes) -> None:
 
 class RequestSink(Protocol):
     """Who receives a request: an exchange. Called on the event loop until it calls `ClientConnection.exchange_done`."""
+
+    @property
+    def endless(self) -> bool:
+        """True for a response that lasts as long as its client listens."""
+        ...
 
     def request_body(self, data: bytes) -> None: ...
 
@@ -103,6 +109,7 @@ class ClientConnection(asyncio.Protocol):
         "_complete",
         "_discarding",
         "_exchange",
+        "_farewell",
         "_fed",
         "_frame",
         "_head_done",
@@ -143,6 +150,7 @@ class ClientConnection(asyncio.Protocol):
         self._backlogged = False
         self._resting = False
         self._linger: asyncio.TimerHandle | None = None
+        self._farewell: asyncio.TimerHandle | None = None
         self._unsent = (0, 0)  # bytes at the last look, and how often they were as many
         self.memory = ConnectionMemory()
         """What exchanges remember of this connection."""
@@ -208,9 +216,20 @@ class ClientConnection(asyncio.Protocol):
         elif not self._transport.is_closing():
             self._transport.abort()
 
-    def retire(self) -> None:
-        """Serves no further request: an idle connection closes now, a busy one after its exchange."""
+    def retire(self, error: ProxyError) -> None:
+        """Serves what is under way, or one more request, and closes; idempotent.
+
+        A busy connection closes after its exchange. An idle one lives on for a moment: its client may be sending just
+        now, and is answered with `Connection: close` then. A stream that would last as long as its client likes is cut.
+        """
         self._last = True
+        if self._exchange is not None:
+            if self._exchange.endless:
+                self._exchange.abandon(error)
+        elif not self._discarding and self._farewell is None:
+            self._farewell = asyncio.get_running_loop().call_later(_FAREWELL, self._part)
+
+    def _part(self) -> None:
         if self._exchange is None and not self._discarding:
             self._transport.close()
 
@@ -233,8 +252,9 @@ class ClientConnection(asyncio.Protocol):
         self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
+        for timer in (self._linger, self._farewell):
+            if timer is not None:
+                timer.cancel()
         self._leave()
         self._proxy.closed(self)
 

@@ -3,13 +3,15 @@
 * A request about a task: its pin, pool by pool in route order; then the tag in its id; then a search, where there is
   more than one backend to ask and the pool has it switched on; else the ring.
 * A request of a legacy session: the backend that its id is tagged with.
+* A subscription, in a pool whose members serve it together: all of them.
 * Anything else: the first matching route; its pool prefers the backend that asked back in a round before this one, or
   that the connection's last page of the same list came from, and balances the rest.
 A pin store may answer later, and then so does this; everything else is known at once.
 """
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -50,11 +52,13 @@ class Destination(NamedTuple):
     kind: Kind
     session: str = ""
     """For the kind session: the id as the backend knows it."""
+    alone: bool = False
+    """For the kind task: nobody else could own it, so this backend is awaited like an owner that is known."""
 
     @property
     def bound(self) -> bool:
         """True if no other backend can serve the request."""
-        return self.kind in ("task", "session") and self.choice.bound
+        return self.kind in ("task", "session") and (self.alone or self.choice.bound)
 
 
 class SearchPlan(NamedTuple):
@@ -65,20 +69,46 @@ class SearchPlan(NamedTuple):
     """True to send to all or to none and to await every answer, for requests that change something."""
     likely: bool = False
     """True to ask the first candidate alone at first, and the others only if it does not know the task."""
+    doubtful: bool = False
+    """True if the owner may be a backend that is not configured here yet: that nobody knows the task proves nothing."""
 
 
-Found: TypeAlias = Destination | SearchPlan
+class ListenPlan(NamedTuple):
+    """A subscription that these members serve together."""
+
+    route: Route
+    lane: Lane
+    members: tuple[Member, ...]
+
+    def at(self, member: Member) -> Destination:
+        """Its part at this member."""
+        return Destination(self.route, self.lane, member.chosen("balance"), "none")
+
+    def at_one(self, request: RoutingHeaders) -> Destination:
+        """The same at one backend alone. Raises NoBackend, MalformedHeader."""
+        return Destination(self.route, self.lane, self.lane.pool.balance(request), "none")
+
+
+Found: TypeAlias = Destination | SearchPlan | ListenPlan
 
 
 class Directory:
     """Finds destinations with the routes, pools and pins in force."""
 
-    def __init__(self, table: RoutingTable, lanes: Mapping[str, Lane], pins: PinStore, rounds: Rounds) -> None:
+    def __init__(
+        self,
+        table: RoutingTable,
+        lanes: Mapping[str, Lane],
+        pins: PinStore,
+        rounds: Rounds,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.table = table
         """The routes in force."""
         self._lanes = lanes
         self._pins = pins
         self._rounds = rounds
+        self._clock = clock
 
     def find(
         self, request: RoutingHeaders, task: str | None, client: str, memory: ConnectionMemory
@@ -98,6 +128,8 @@ class Directory:
         if route is None:
             raise NoRoute("no route matches this request")
         lane = self._lanes[self.table.pool_for(route)]
+        if request.is_listen and len(lane.pool.listeners) > 1:
+            return ListenPlan(route, lane, lane.pool.listeners)
         if request.modern and (memory.rounds or self._rounds):
             asker = self._asker(lane, request, client, memory)
             if asker is not None:
@@ -163,6 +195,7 @@ class Directory:
         if task is None:
             return self._unnamed(request, reachable, memory)
         names = list(reachable)
+        doubtful = False
         try:
             for index, name in enumerate(names):
                 pin = self._pins.get(pin_key(name, task))
@@ -171,9 +204,10 @@ class Directory:
                 owner = self._pinned(reachable[name], name, pin, request, task)
                 if owner is not None:
                     return owner
+                doubtful = doubtful or self._is_stranger(name, pin)
         except PinStoreError:
             pass  # it knows nothing
-        return self._without_pin(request, task, reachable)
+        return self._without_pin(request, task, reachable, doubtful=doubtful)
 
     async def _find_owner_later(
         self,
@@ -184,6 +218,7 @@ class Directory:
         answer: Answer[Pin | None],
     ) -> Found:
         """Goes on from the first of `names`, whose pin is `answer`. A store that fails knows nothing."""
+        doubtful = False
         try:
             for index, name in enumerate(names):
                 if index:
@@ -192,9 +227,10 @@ class Directory:
                 owner = self._pinned(reachable[name], name, pin, request, task)
                 if owner is not None:
                     return owner
+                doubtful = doubtful or self._is_stranger(name, pin)
         except PinStoreError:
             pass
-        return self._without_pin(request, task, reachable)
+        return self._without_pin(request, task, reachable, doubtful=doubtful)
 
     def _pinned(
         self, route: Route, name: str, pin: Pin | None, request: RoutingHeaders, task: str
@@ -207,14 +243,22 @@ class Directory:
         owner = lane.pool.member(pin.backend)
         return None if owner is None else Destination(route, lane, owner.chosen("pin"), "task")
 
-    def _without_pin(self, request: RoutingHeaders, task: str, reachable: Mapping[str, Route]) -> Found:
+    def _is_stranger(self, name: str, pin: Pin | None) -> bool:
+        """True if the pin names a backend that this configuration lacks, and that may be about to come."""
+        return pin is not None and self._lanes[name].pool.may_come(pin.backend, self._clock())
+
+    def _without_pin(
+        self, request: RoutingHeaders, task: str, reachable: Mapping[str, Route], *, doubtful: bool
+    ) -> Found:
         for name, route in reachable.items():
             owner = self._lanes[name].pool.tagged_owner(task)
             if owner is not None:
                 return Destination(route, self._lanes[name], owner.chosen("tag"), "task")
-        return self._search(request, task, reachable)
+        return self._search(request, task, reachable, doubtful=doubtful)
 
-    def _unnamed(self, request: RoutingHeaders, reachable: Mapping[str, Route], memory: ConnectionMemory) -> Found:
+    def _unnamed(
+        self, request: RoutingHeaders, reachable: Mapping[str, Route], memory: ConnectionMemory
+    ) -> Destination | SearchPlan:
         """A request about a task that does not say which (FastMCP's client never does)."""
         pool, backend = memory.latest or ("", "")
         owner = self._lanes[pool].pool.member(backend) if pool in reachable else None
@@ -234,12 +278,20 @@ class Directory:
             return known
         return SearchPlan((known, *others), likely=True)
 
-    def _search(self, request: RoutingHeaders, task: str | None, reachable: Mapping[str, Route]) -> Found:
-        """Whom to ask; a single candidate is simply sent to. Raises OwnerUnknown, NoBackend."""
+    def _search(
+        self, request: RoutingHeaders, task: str | None, reachable: Mapping[str, Route], *, doubtful: bool = False
+    ) -> Destination | SearchPlan:
+        """Whom to ask; a single candidate is simply sent to. `doubtful` as in SearchPlan.
+
+        Raises OwnerUnknown, NoBackend.
+        """
         searched = {name: route for name, route in reachable.items() if self._lanes[name].pool.search}
         if not searched:
             name, route = next(iter(reachable.items()))
             return self._by_ring(route, self._lanes[name], request, task)
+        changes = request.method != "tasks/get"
+        if doubtful and changes:  # others may acknowledge what they do not know
+            raise OwnerUnknown("the owner of this task is not configured here yet")
         candidates: list[Destination] = []
         for name, route in searched.items():
             lane = self._lanes[name]
@@ -251,20 +303,19 @@ class Directory:
                 except NoBackend:
                     members = ()
             candidates += [Destination(route, lane, member.chosen("search"), "task") for member in members]
-        if len(candidates) == 1:
+        if len(candidates) == 1 and not doubtful:
             return self._by_ring(candidates[0].route, candidates[0].lane, request, task)
         if not candidates:
             raise NoBackend("no backend takes new work")
-        changes = request.method != "tasks/get"
         if changes and len(searched) > 1:
             raise OwnerUnknown("more than one pool may own this task: ask for its state first")
-        return SearchPlan(tuple(candidates), everyone=changes)
+        return SearchPlan(tuple(candidates), everyone=changes, doubtful=doubtful)
 
     @staticmethod
     def _by_ring(route: Route, lane: Lane, request: RoutingHeaders, task: str | None) -> Destination:
         """The ring's member, or, of a pool with none that takes new work, its only one."""
         everyone = lane.pool.everyone
         if len(everyone) == 1:
-            return Destination(route, lane, everyone[0].chosen("ring"), "task")
+            return Destination(route, lane, everyone[0].chosen("ring"), "task", alone=True)
         choice = lane.pool.balance(request) if task is None else lane.pool.by_ring(task)
         return Destination(route, lane, choice, "task")

@@ -1,8 +1,9 @@
 """The life of one request, top to bottom: the walk.
 
 begin -> admission (421, 403) -> destination: the owner of its task or session, or route and balance (404, 503); or a
-search for the owner -> a leased connection, or one dialled -> the request's head and body go out as they come -> the
-response passes through a Relay (no other backend past its head) -> one RequestRecord, in `_record`, whatever happened.
+search for the owner; or a Listening at all members of a pool -> a leased connection, or one dialled -> the request's
+head and body go out as they come -> the response passes through a Relay (no other backend past its head) -> one
+RequestRecord, in `_record`, whatever happened.
 
 While nothing has to be awaited, all of it happens in plain calls from `data_received`, without a task. Only dialling,
 searching and a pin store that answers later become tasks, and then join the same methods.
@@ -13,6 +14,7 @@ from collections.abc import Coroutine
 
 from proxy.records import CLIENT_GONE, RequestRecord
 from proxy.routing.errors import (
+    BackendClosed,
     BadRequest,
     ConnectRefused,
     HeadTooLarge,
@@ -23,12 +25,13 @@ from proxy.routing.errors import (
 )
 from proxy.routing.members import Member
 from proxy.routing.ownership import short_digest
-from proxy.routing.retries import may_try_another, pause_for_owner
+from proxy.routing.retries import may_ask_again, may_try_another, pause_for_owner, pause_to_ask_again
 from proxy.routing.searches import Reply
 from proxy.wire.backend import BackendConnection
 from proxy.wire.client import ClientConnection
-from proxy.wire.destination import Destination, Found, SearchPlan
+from proxy.wire.destination import Destination, Found, ListenPlan, SearchPlan
 from proxy.wire.forwarding import request_for_backend
+from proxy.wire.listening import Listening
 from proxy.wire.probe import Probe
 from proxy.wire.relay import Relay
 from proxy.wire.request_head import RequestHead
@@ -36,7 +39,8 @@ from proxy.wire.response_head import error_response
 from proxy.wire.search import BODY_LIMIT
 from proxy.wire.surroundings import Surroundings
 
-_MAX_WAITING_BODY = 64 * 1024  # bytes of a request's body kept while its backend is dialled
+_MAX_WAITING_BODY = 64 * 1024
+"""Bytes of a request's body kept while its backend is dialled, and for an owner that may have to be asked again."""
 
 
 class Exchange:
@@ -49,6 +53,7 @@ class Exchange:
         "_destination",
         "_error",
         "_head",
+        "_keeps",
         "_out",
         "_over",
         "_plan",
@@ -57,6 +62,7 @@ class Exchange:
         "_started",
         "_task",
         "_tried",
+        "_unanswered",
         "_under_way",
         "_waiting",
         "request_received",
@@ -70,15 +76,17 @@ class Exchange:
         self._destination: Destination | None = None
         self._under_way = False  # counted as in flight at the destination
         self._tried: list[Member] = []
-        self._plan: SearchPlan | None = None  # a search is to find the destination
+        self._plan: SearchPlan | ListenPlan | None = None  # the request goes to many, once it is whole
         self._search: asyncio.Task[None] | None = None
-        self._relay: Relay | None = None  # there is a connection to the destination
+        self._relay: Relay | Listening | None = None  # there is a connection to the destination
         self._waiting: list[bytes] = []  # the body's pieces as long as there is nobody to send them to
         self._out: list[bytes] = []  # to the backend
         self.request_received = False
         """True if the request's last byte has come from the client."""
         self._error: ProxyError | None = None  # to be answered
         self._over = False
+        self._keeps = False  # what is sent stays in _waiting: it may have to be sent again
+        self._unanswered: float | None = None  # when the owner failed to answer for the first time
         self._bytes_in = 0
         self._started = around.clock()
 
@@ -92,6 +100,7 @@ class Exchange:
                 around.admission.check(host=head.frame.host, name=head.routing.host, origin=head.frame.origin)
             if head.frame.kind == "task":
                 self._task = head.routing.decoded_name()
+                self._keeps = may_ask_again(head.routing.method)
             found = around.directory.find(head.routing, self._task, self._client.peer, self._client.memory)
         except ProxyError as error:
             self._error = error  # answered by flush_request, when what came with the head has been read
@@ -113,8 +122,8 @@ class Exchange:
         self.flush_request()
 
     def _go_to(self, found: Found) -> None:
-        if isinstance(found, SearchPlan):
-            self._begin_search(found)
+        if not isinstance(found, Destination):
+            self._await_body(found)
             return
         self._destination = found
         member = found.choice.member
@@ -141,10 +150,15 @@ class Exchange:
                 self._client.abort()
             raise
 
-    async def _dial(self, destination: Destination) -> None:
-        began = self._around.clock()
+    async def _dial(self, destination: Destination, pause: float | None = None) -> None:
+        """A new connection, after a pause, and the request goes out. An owner is awaited."""
+        began = self._around.clock() if self._unanswered is None else self._unanswered
         member = destination.choice.member
         while True:
+            if pause is not None:
+                await asyncio.sleep(pause)
+                if self._over:
+                    return
             try:
                 connection = await destination.lane.connections[member].dial()
                 break
@@ -157,9 +171,6 @@ class Exchange:
                     if not self._over:
                         self._attempt_failed(error, destination)
                     return
-            await asyncio.sleep(pause)
-            if self._over:
-                return
         if self._over:
             connection.give_back()
             return
@@ -197,7 +208,9 @@ class Exchange:
         connection.carry(relay, to_head=frame.verb == b"HEAD")
         self._out.append(self._head_for(destination))
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
+            waiting = self._waiting
+            self._keeps = self._keeps and self._bytes_in <= _MAX_WAITING_BODY
+            self._waiting = waiting if self._keeps else []
             for data in waiting:
                 self._send_on(data)
             self._client.hold_body(False)
@@ -220,28 +233,48 @@ class Exchange:
             whole=length,
         )
 
-    # ---- searching
-    def _begin_search(self, plan: SearchPlan) -> None:
+    # ---- to many backends
+    def _await_body(self, plan: SearchPlan | ListenPlan) -> None:
         """The body is held until it is whole, then it goes to many."""
         self._plan = plan
         if self._head.frame.expect:
             self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._client.hold_body(False)
         if self._bytes_in > BODY_LIMIT:
-            self._refuse_search()
+            self._outgrow(plan)
         elif self.request_received:  # the pin store answered after the body had come
-            self._start_search(plan)
+            self._start(plan)
 
-    def _refuse_search(self) -> None:
-        self._error = OwnerUnknown("the request is too large to be held while its task's owner is searched for")
-        self._waiting = []
+    def _outgrow(self, plan: SearchPlan | ListenPlan) -> None:
+        """The body is too large to be held: nobody is asked for an owner; a subscription goes to one backend alone."""
+        self._plan = None
+        try:
+            if isinstance(plan, SearchPlan):
+                raise OwnerUnknown("the request is too large to be held while its task's owner is searched for")
+            self._go_to(plan.at_one(self._head.routing))
+        except ProxyError as error:
+            self._error = error
+            self._waiting = []
 
-    def _start_search(self, plan: SearchPlan) -> None:
-        self._search = self._spawn(self._run_search(plan), "search for a task's owner")
-
-    async def _run_search(self, plan: SearchPlan) -> None:
+    def _start(self, plan: SearchPlan | ListenPlan) -> None:
         body = b"".join(self._waiting)
         self._waiting = []
+        if isinstance(plan, SearchPlan):
+            self._search = self._spawn(self._run_search(plan, body), "search for a task's owner")
+            return
+        self._destination = plan.at(plan.members[0])  # until another opens its stream first
+        listening = self._relay = Listening(
+            self._around,
+            self,
+            self._client,
+            self._head,
+            plan,
+            request=lambda place: self._head_for(place, len(body)) + body,
+            spawn=self._spawn,
+        )
+        listening.start()
+
+    async def _run_search(self, plan: SearchPlan, body: bytes) -> None:
         counters = self._around.counters
         try:
             probe = await self._around.searches.find(
@@ -255,18 +288,18 @@ class Exchange:
             return
         self._search = None
         counters.searched(probe.place.lane.pool.name, "found" if probe.reply is Reply.RESULT else "unknown")
-        self._take_over(probe)
+        if probe.reply is Reply.RESULT:
+            self._client.memory.latest = (probe.place.lane.pool.name, probe.place.choice.member.backend.id)
+        self.take_over(probe)
 
-    def _take_over(self, probe: Probe) -> None:
-        """Relays the answer that decided a search: what there is of it at once, the rest as it comes."""
+    def take_over(self, probe: Probe) -> None:
+        """Relays the answer that decided where the request went: what there is of it now, the rest as it comes."""
         place, head, connection = probe.place, probe.head, probe.connection
         if head is None:
             return
         self._destination = place
         self._under_way, probe.in_flight = probe.in_flight, False
         probe.connection = None
-        if probe.reply is Reply.RESULT:
-            self._client.memory.latest = (place.lane.pool.name, place.choice.member.backend.id)
         relay = self._relay = Relay(self._around, self, self._client, self._head, place, connection)
         relay.response_head(head)
         for data in probe.body:
@@ -284,10 +317,19 @@ class Exchange:
         if self._error is not None:
             return
         self._bytes_in += len(data)
+        if self._keeps and self._relay is not None:
+            self._keep(data)
         if self._relay is not None:
             self._send_on(data)
-        elif self._plan is not None and self._bytes_in > BODY_LIMIT:
-            self._refuse_search()
+        else:
+            self._waiting.append(data)
+            if self._plan is not None and self._bytes_in > BODY_LIMIT:
+                self._outgrow(self._plan)
+
+    def _keep(self, data: bytes) -> None:
+        """Keeps what was sent. A request too large for that cannot be sent again."""
+        if self._bytes_in > _MAX_WAITING_BODY:
+            self._keeps, self._waiting = False, []
         else:
             self._waiting.append(data)
 
@@ -302,7 +344,7 @@ class Exchange:
         if self._error is not None:
             return
         if self._plan is not None:
-            self._start_search(self._plan)
+            self._start(self._plan)
         elif self._head.frame.chunked and self._relay is not None:
             self._out.append(b"0\r\n\r\n")
 
@@ -318,6 +360,14 @@ class Exchange:
         elif self._out and relay.connection is not None:
             out, self._out = self._out, []
             relay.connection.write(b"".join(out))
+
+    @property
+    def endless(self) -> bool:
+        """True for `subscriptions/listen`, and for the stream of a legacy session, which a GET opens."""
+        request = self._head.routing
+        if request.modern:
+            return request.method == "subscriptions/listen"
+        return request.verb == "GET" and self._relay is not None and self._relay.streamed
 
     def request_broken(self, error: ProxyError) -> None:
         self.abandon(error)
@@ -336,7 +386,10 @@ class Exchange:
             self._error = error
             self._answer(error)
 
-    # ---- Outcome: what the relay tells
+    # ---- Outcome and Audience: what the relay tells
+    def begun(self, place: Destination) -> None:
+        self._destination = place
+
     def relayed(self, *, reusable: bool) -> None:
         relay = self._relay
         if relay is None:
@@ -351,7 +404,30 @@ class Exchange:
         self._client.exchange_done(keep_alive=relay.keep_alive)
 
     def broken(self, error: ProxyError) -> None:
-        self.abandon(error)
+        relay, owner = self._relay, self._destination
+        unseen = not self._over and relay is not None and not relay.status  # the client knows of no answer
+        if self._keeps and unseen and owner is not None and owner.bound:
+            self._ask_again(error, owner)
+        else:
+            self.abandon(error)
+
+    def _ask_again(self, failure: ProxyError, owner: Destination) -> None:
+        """The owner was asked for a task's state and is gone without an answer: it is asked once more, or was for long
+        enough. Its kept connections may be of the same age, so a new one is dialled."""
+        now = self._around.clock()
+        waited = None if self._unanswered is None else now - self._unanswered
+        pause = pause_to_ask_again(failure, waited=waited, limit=owner.lane.owner_wait)
+        if pause is None:
+            if isinstance(failure, BackendClosed):
+                failure = OwnerDown("the backend that owns this task closes its connections without an answer")
+            self.abandon(failure)
+            return
+        if self._unanswered is None:
+            self._unanswered = now
+        self._around.counters.retried(owner.lane.pool.name, failure.reason)
+        self._relay, self._out = None, []
+        self._client.hold_body(False)
+        self._spawn(self._dial(owner, pause), "ask a task's owner again")
 
     # ---- ending
     def _answer(self, error: ProxyError) -> None:

@@ -9,7 +9,8 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from proxy.background import Background
 
@@ -18,19 +19,30 @@ _BACKLOG = 4096  # connections the kernel holds for us; it caps this at its own 
 _PAUSE = 0.1  # seconds without accepting after descriptors or memory ran out
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
+Address: TypeAlias = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
+
 log = logging.getLogger("proxy.listener")
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound, listening, non-blocking TCP socket. Raises OSError, naming the address, e.g. when the port is taken."""
+def resolved(host: str, port: int) -> Sequence[Address]:
+    """What this host and port stand for, as getaddrinfo gives it. Raises OSError, naming the address."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from error
-    family, kind, protocol, _, address = found[0]
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound, listening, non-blocking TCP socket; `shared`: others of this process's user may share the port.
+
+    Raises OSError, naming the address, e.g. when the port is taken.
+    """
+    family, kind, protocol, _, address = resolved(host, port)[0]
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host != "::" else 0)
         sock.setblocking(False)
@@ -53,6 +65,7 @@ class Listener:
         self._background = background
         self._loop = asyncio.get_running_loop()
         self._resume: asyncio.TimerHandle | None = None
+        self._arriving: set[asyncio.Task[None]] = set()
         self._loop.add_reader(sock.fileno(), self._accept)
 
     @property
@@ -60,30 +73,50 @@ class Listener:
         return int(self._sock.getsockname()[1])
 
     def close(self) -> None:
-        """Accepts no more; connections that were accepted live on."""
+        """Accepts what waits already, and no more; connections that were accepted live on."""
         if self._sock.fileno() < 0:
             return
         if self._resume is not None:
             self._resume.cancel()
-        self._loop.remove_reader(self._sock.fileno())
+            self._resume = None
+        else:
+            self._loop.remove_reader(self._sock.fileno())
+            self._take()
         self._sock.close()
 
+    @property
+    def arriving(self) -> int:
+        """How many connections were accepted and have not reached their protocol."""
+        return len(self._arriving)
+
+    async def settled(self) -> None:
+        """Waits until every connection that was accepted has reached its protocol."""
+        while self._arriving:
+            await asyncio.wait(self._arriving)
+
     def _accept(self) -> None:
+        if not self._take():
+            self._loop.remove_reader(self._sock.fileno())
+            self._resume = self._loop.call_later(_PAUSE, self._go_on)
+
+    def _take(self) -> bool:
+        """Accepts a batch; False if there is nothing to accept with."""
         for _ in range(_BATCH):
             try:
                 accepted, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError):
-                return
+                break
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     log.warning("cannot accept for the moment: %s", error.strerror)
-                    self._loop.remove_reader(self._sock.fileno())
-                    self._resume = self._loop.call_later(_PAUSE, self._go_on)
-                    return
+                    return False
                 continue  # that connection died in the queue (accept(2): treat network errors like EAGAIN)
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._background.spawn(self._connect(accepted), "accept")
+            arriving = self._background.spawn(self._connect(accepted), "accept")
+            self._arriving.add(arriving)
+            arriving.add_done_callback(self._arriving.discard)
+        return True
 
     def _go_on(self) -> None:
         self._resume = None

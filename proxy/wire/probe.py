@@ -5,7 +5,7 @@ An answer is read up to `_READ_LIMIT`; a larger one can only be a result, and wa
 
 from collections.abc import Callable
 
-from proxy.routing.errors import ConnectRefused, ProxyError
+from proxy.routing.errors import BackendClosed, ConnectRefused, ProxyError
 from proxy.routing.searches import Reply, decides, reply_of
 from proxy.wire.backend import BackendConnection
 from proxy.wire.destination import Destination
@@ -75,6 +75,8 @@ class Probe:
         self.connection = None
         if self.reused and self.head is None:
             self._changed()  # it is asked again, over a new connection
+        elif self.head is None and isinstance(error, BackendClosed):
+            self._say(Reply.ABSENT)
         else:
             self.fail()
 
@@ -89,10 +91,10 @@ class Probe:
             pool.forget(member)
             self._say(Reply.GONE)
         else:
-            self.fail()
+            self._say(Reply.ABSENT)
 
     def fail(self) -> None:
-        """The backend cannot be reached, or its answer broke off."""
+        """Its answer broke off, or cannot be read."""
         if self.reply is Reply.PENDING:
             self._say(Reply.FAILED)
         elif not self.complete:

@@ -201,6 +201,14 @@ def response_for_client(head: ResponseHead, *, http10: bool, keep_alive: bool, t
     return b"%bTransfer-Encoding: chunked\r\n%b" % (frame.start, end)
 
 
+def merged_for_client(head: ResponseHead, *, http10: bool, keep_alive: bool) -> bytes:
+    """The head of a stream that this backend's is only a part of: without its length, and without its session."""
+    if http10:
+        return head.frame.start + b"Connection: close\r\n\r\n"
+    end = b"\r\n" if keep_alive else b"Connection: close\r\n\r\n"
+    return b"%bTransfer-Encoding: chunked\r\n%b" % (head.frame.start, end)
+
+
 def error_response(error: ProxyError, *, modern: bool, keep_alive: bool, http10: bool, with_body: bool) -> bytes:
     """The proxy's own answer: JSON-RPC without an id, which stands in a body that nobody parses."""
     content = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config import describe, parse
-from tests.config.samples import FULL, with_routes, with_top
+from tests.config.samples import FULL, with_pool, with_routes, with_top
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "proxy.yaml"
 
@@ -66,6 +66,7 @@ def test_the_routing_table() -> None:
         EXAMPLE.read_text(encoding="utf-8"),
         with_top("listen: '[::1]:0'", "drain: 0s", "pins: {ttl: 1500ms}", "log: {access: no}", "admin: '[::1]:1'"),
         with_top("listen: {allowed_hosts: ['[::1]:80', a], allowed_origins: []}", "drain: 90m", "log: {access: off}"),
+        with_pool("listen: all", "sessions: off", "tasks: {state: shared, search: false}"),
         with_routes("{name: 'on', match: {name: ' a: \"b\" #\\'}, split: {a: 3}}", "{name: '1', pool: b}"),
         with_routes('{name: x, match: {name: "\\n\\x85\\u2028\\U0001F600\\0\\xfc\\uFEFF"}, split: {a: 0, b: 7}}'),
         with_routes("{name: x, match: {name: '$${A} $$${ $'}, split: {a: 1, b: 7}}"),
@@ -87,6 +88,23 @@ def test_secrets_are_masked() -> None:
     assert "sesame" not in shown
     assert '  token: "***"' in shown.split("\n")
     assert "x-tenant: acme" in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:sesame@host:6379/1", '"redis://me:***@host:6379/1"'),
+        ("rediss://:ses%40ame@[::1]", '"rediss://:***@[::1]"'),
+        ("redis://host", '"redis://host"'),
+        ("redis://me@host", '"redis://me@host"'),
+        ("unix://:sesame@/run/redis.sock?db=1", '"unix://:***@/run/redis.sock?db=1"'),
+    ],
+)
+def test_the_password_of_a_redis_is_masked_and_the_rest_is_shown(url: str, shown: str) -> None:
+    described = describe(parse(with_top(f"pins: {{store: redis, url: '{url}'}}"), "proxy.yaml", {}))
+
+    assert f"pins: {{store: redis, url: {shown}, ttl: 24h, capacity: 1000000}}" in described.split("\n")
+    assert parse(described, "described", {}).pins.store == "redis"
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,7 @@ def test_mistakes_in_pools(pools: str, messages: list[str]) -> None:
         ("blance: ring", f"blance: unknown key; allowed: {POOL_KEYS}; did you mean 'balance'?"),
         ("heath: {}", f"heath: unknown key; allowed: {POOL_KEYS}; did you mean 'health'?"),
         ("'a: b': {}", f"'a: b': unknown key; allowed: {POOL_KEYS}"),
-        ("listen: all", "listen: found 'all'; not supported yet; allowed: for now only one"),
-        ("listen: two", "listen: found 'two'; allowed: one"),
+        ("listen: two", "listen: found 'two'; allowed: one, all"),
         ("host: keep", "host: found 'keep'; allowed: preserve, backend"),
         ("tasks: local", "tasks: found 'local'; allowed: a mapping with state, search, owner_tag"),
         ("tasks: {state: shard}", "tasks.state: found 'shard'; allowed: local, shared; did you mean 'shared'?"),
@@ -92,6 +91,19 @@ def test_mistakes_in_pools(pools: str, messages: list[str]) -> None:
 )
 def test_mistakes_in_a_pool(written: str, message: str) -> None:
     assert mistakes(with_pool(written)) == [f"proxy.yaml:4: pools.agents.{message}"]
+
+
+@pytest.mark.parametrize(("backends", "listen", "allowed"), [(16, "all", True), (17, "all", False), (17, "one", True)])
+def test_a_subscription_is_opened_at_so_many_backends_at_most(backends: int, listen: str, allowed: bool) -> None:
+    urls = ", ".join(f"'http://b{number}'" for number in range(backends))
+    text = with_pool(f"listen: {listen}").replace("http://10.0.0.1:8000/mcp", urls)
+    if allowed:
+        assert parse(text, "proxy.yaml", {}).pools["agents"].listen == listen
+    else:
+        assert mistakes(text) == [
+            "proxy.yaml:4: pools.agents.listen: found all, and 17 backends; every subscription would be opened at each "
+            "of them; allowed: one; or all with at most 16 backends"
+        ]
 
 
 def test_the_ring_needs_a_key() -> None:

@@ -8,6 +8,7 @@ from tests.config.samples import FULL, mistakes, with_pool, with_top
 UNIT = "a number with a unit (ms, s, m or h), such as 250ms, 1.5s or 10m"
 HOSTS = "a host name or address, with or without :PORT, IPv6 in brackets; no wildcards"
 ORIGINS = "SCHEME://HOST[:PORT], without a path; no wildcards"
+REDIS_URL = "redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or unix://[[USER]:PASSWORD@]/PATH[?db=DATABASE]"
 ADDRESS = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
 
 
@@ -73,13 +74,15 @@ ADDRESS = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
             "admin: {token: 'sesame open'}",
             "admin.token: found a value that is not shown; allowed: printable ASCII characters without spaces",
         ),
-        ("workers: 2", "workers: found '2'; not supported yet; allowed: for now only 1"),
-        ("workers: 0", "workers: found '0'; allowed: an integer from 1 to 1024"),
-        ("workers: auto", "workers: found 'auto'; allowed: an integer from 1 to 1024"),
-        ("pins: 24h", "pins: found '24h'; allowed: a mapping with store, ttl, capacity"),
-        ("pins: {store: redis}", "pins.store: found 'redis'; not supported yet; allowed: for now only memory"),
-        ("pins: {store: disk}", "pins.store: found 'disk'; allowed: memory"),
-        ("pins: {url: x}", "pins.url: not supported yet; allowed: for now, no such key: pins are kept in memory"),
+        ("workers: 257", "workers: found '257'; allowed: an integer from 1 to 256"),
+        ("workers: 0", "workers: found '0'; allowed: an integer from 1 to 256"),
+        ("workers: auto", "workers: found 'auto'; allowed: an integer from 1 to 256"),
+        ("pins: 24h", "pins: found '24h'; allowed: a mapping with store, url, ttl, capacity"),
+        ("pins: {store: file}", "pins.store: found 'file'; allowed: memory, redis"),
+        ("pins: {store: rdis, url: x}", "pins.store: found 'rdis'; allowed: memory, redis; did you mean 'redis'?"),
+        ("pins: {store: redis}", f"pins.url: missing; allowed: {REDIS_URL}"),
+        ("pins: {url: 'redis://h'}", "pins.url: the store memory has none; allowed: a url beside store: redis"),
+        ("pins: {store: memory, url: x}", "pins.url: the store memory has none; allowed: a url beside store: redis"),
         ("pins: {ttl: 24}", f"pins.ttl: found '24'; allowed: {UNIT}, more than 0s to 10 years"),
         ("pins: {ttl: 0s}", f"pins.ttl: found '0s'; allowed: {UNIT}, more than 0s to 10 years"),
         ("pins: {ttl: -1s}", f"pins.ttl: found '-1s'; allowed: {UNIT}, more than 0s to 10 years"),
@@ -100,6 +103,41 @@ ADDRESS = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
 )
 def test_mistakes_at_the_top(written: str, message: str) -> None:
     assert mistakes(with_top(written)) == [f"proxy.yaml:3: {message}"]
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("localhost:6379", "'localhost:6379'"),
+        ("http://host", "'http://host'"),
+        ("REDIS://host", "'REDIS://host'"),
+        ("redis://", "'redis://'"),
+        ("redis://host:0", "'redis://host:0'"),
+        ("redis://host:65536/1", "'redis://host:65536/1'"),
+        ("redis://host:port", "a value that is not shown"),
+        ("redis://h ost", "'redis://h ost'"),
+        ("redis://[::1]/x", "'redis://[::1]/x'"),
+        ("redis://host/0?ssl=no", "'redis://host/0?ssl=no'"),
+        ("redis://host/0#x", "'redis://host/0#x'"),
+        ("unix://", "'unix://'"),
+        ("unix://run/redis.sock?db=x", "'unix://run/redis.sock?db=x'"),
+        ("redis://:sesame", "a value that is not shown"),
+        ("sesame@host", "a value that is not shown"),
+        ("http://:sesame@host", "a value that is not shown"),
+        ("redis://me:sesame@host:0", "'redis://me:***@host:0'"),
+        ("redis://:sesame@ho st", "'redis://:***@ho st'"),
+        ("redis://me:se/same@host", "a value that is not shown"),
+        ("redis://me:se@sesame@host", "a value that is not shown"),
+        ("redis://me:%sesame@host", "a value that is not shown"),
+        ("unix://:sesame@run", "a value that is not shown"),
+    ],
+)
+def test_a_url_of_a_redis_is_wrong_and_no_password_is_shown(written: str, found: str) -> None:
+    encoded = "; % / ? # @ in a password as %25 %2F %3F %23 %40" if "@" in written else ""
+    expected = f"proxy.yaml:3: pins.url: found {found}; allowed: {REDIS_URL}{encoded}"
+    assert mistakes(with_top(f"pins: {{store: redis, url: '{written}'}}")) == [expected]
+    hidden = f"proxy.yaml:3: pins.url: found a value that is not shown; allowed: {REDIS_URL}{encoded}"
+    assert mistakes(with_top("pins: {store: redis, url: '${URL}'}"), URL=written) == [hidden]
 
 
 def test_host_backend_off_loopback_needs_allowed_hosts() -> None:

@@ -23,7 +23,7 @@ def test_defaults() -> None:
 
     assert config.listen == Listen("127.0.0.1", 8080, None, None, ())
     assert config.admin == Admin("127.0.0.1", 9901, None)
-    assert config.pins == Pins(86_400.0, 1_000_000)
+    assert config.pins == Pins(86_400.0, 1_000_000, "memory", None)
     assert config.log == Log(access=True, format="json")
     assert config.drain == 25.0
     pool = config.pools["agents"]
@@ -256,3 +256,25 @@ def test_anchors_aliases_and_merged_mappings() -> None:
 
 def test_the_token_is_not_in_the_repr() -> None:
     assert "sesame" not in repr(read(FULL))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host",
+        "redis://host/",
+        "redis://host:7000/15",
+        "rediss://me:ses%40ame@host.example.com:6380/0",
+        "redis://:sesame@[::1]:6379",
+        "redis://10.0.0.1",
+        "unix:///run/redis/redis.sock",
+        "unix://me:sesame@/run/redis.sock?db=3",
+    ],
+)
+def test_pins_in_redis(url: str) -> None:
+    pins = read(with_top("pins: {store: redis, url: '${REDIS_URL}', capacity: 5}"), REDIS_URL=url).pins
+
+    assert pins == Pins(86_400.0, 5, "redis", url)
+    assert read(with_top(f"pins: {{url: '{url}', store: redis}}")).pins.url == url
+    assert "host" not in repr(pins)
+    assert "sesame" not in repr(pins)

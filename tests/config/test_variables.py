@@ -79,6 +79,7 @@ def test_unset_and_misspelt_variables() -> None:
         ("log: {format: '${V}'}", "sesame"),
         ("pins: {capacity: '${V}'}", "sesame"),
         ("drain: '${V}'", "sesame"),
+        ("pins: {store: redis, url: '${V}'}", "redis://:sesame@host:port"),
         ("listen: '${V}'", "sesame"),
         ("listen: {allowed_origins: ['${V}']}", "sesame"),
     ],

@@ -197,8 +197,11 @@ async def test_ids_of_any_characters_can_be_named(aiohttp_client: AiohttpClient,
     def set_draining(*, pool: str, backend: str, draining: bool) -> None:
         drained.append((pool, backend, draining))
 
+    async def up_to_date() -> None:
+        pass
+
     pins = MemoryPinStore(ttl=60, capacity=10, clock=lambda: 0.0)
-    backends = Backends(lambda: {"agents": pool}, pins, set_draining, lambda: 0.0, "1")
+    backends = Backends(lambda: {"agents": pool}, pins, up_to_date, set_draining, lambda: 0.0, "1")
     async with running(config_text(1)) as proxy:  # the routes are those of the real interface
         found = await told(proxy, backend_path("agents", backend_id, "drain"))
         assert found == (404, {"error": f"no backend {backend_id!r} in pool agents; there is a"})

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import socket
 import string
 import subprocess
 import sys
@@ -21,6 +23,79 @@ CLIENT_LIMIT = 60.0  # seconds
 NONE: Mapping[str, Sequence[str]] = {}
 
 
+class TaskServer:
+    """A server with a store, which can be killed and come back on its port with its tasks."""
+
+    def __init__(self, name: str, folder: Path, *flags: str) -> None:
+        self.name = name
+        self.store = folder / f"{name}.tasks"
+        # Bound and never listening: the port refuses while the server is away, and nobody else is given it.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.port: int = self._place.getsockname()[1]
+        self._log = folder / f"{name}.log"
+        self._flags = ("--port", str(self.port), "--store", str(self.store), *flags)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def start(self) -> None:
+        """Starts it, without waiting; `serving` does."""
+        self._process = _started(self.name, self._log, *self._flags)
+
+    async def serving(self) -> None:
+        """Waits until it can be connected to. Raises `RuntimeError` or `TimeoutError` if it does not start."""
+        if self._process is None:
+            raise RuntimeError("it was not started")
+        await _port(self._process, self._log, time.monotonic() + START_LIMIT)
+
+    async def come_back(self) -> None:
+        """Starts it and waits until it can be connected to."""
+        self.start()
+        await self.serving()
+
+    def freeze(self) -> None:
+        """Stops it in the middle of whatever it does: connections still stand, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """Ends it by SIGKILL, frozen or not; from now on its port refuses connections."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def end(self) -> None:
+        """Ends it for good and tells on standard error what it had to say."""
+        if self._process is not None and self._process.poll() is None:
+            self._signal(signal.SIGCONT)
+            _end([self._process])
+        self._place.close()
+        _tell(self.name, self._log)
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+@asynccontextmanager
+async def durable_servers(n: int, *flags: str) -> AsyncIterator[list[TaskServer]]:
+    """`n` servers with a store each, `a`, `b`, ..., that serve. Raises like `task_servers`."""
+    with tempfile.TemporaryDirectory(prefix="durable-servers-") as folder:
+        servers = [TaskServer(name, Path(folder), *flags) for name in string.ascii_lowercase[:n]]
+        try:
+            for server in servers:
+                server.start()
+            for server in servers:
+                await server.serving()
+            yield servers
+        finally:
+            for server in servers:
+                server.end()
+
+
 @asynccontextmanager
 async def task_servers(n: int, *flags: str, own: Mapping[str, Sequence[str]] = NONE) -> AsyncIterator[list[int]]:
     """The ports of `n` servers, instances `a`, `b`, ..., each started with these flags of `tasks_server.py`.
@@ -35,20 +110,13 @@ async def task_servers(n: int, *flags: str, own: Mapping[str, Sequence[str]] = N
         processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
             for name, log in logs.items():
-                command = [sys.executable, "-m", "tests.interop.tasks_server", "--instance", name, *flags]
-                command += own.get(name, ())
-                with log.open("wb") as output:
-                    processes[name] = subprocess.Popen(
-                        command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-                    )
+                processes[name] = _started(name, log, *flags, *own.get(name, ()))
             deadline = time.monotonic() + START_LIMIT
             yield [await _port(processes[name], log, deadline) for name, log in logs.items()]
         finally:
             _end(list(processes.values()))
             for name in processes:
-                for line in logs[name].read_text(errors="replace").splitlines():
-                    if not line.startswith("port "):
-                        sys.stderr.write(f"server {name}: {line}\n")
+                _tell(name, logs[name])
 
 
 async def run_client(url: str, *flags: str, client: str = "tasks_client") -> dict[str, Any]:
@@ -71,6 +139,13 @@ async def run_client(url: str, *flags: str, client: str = "tasks_client") -> dic
         raise AssertionError(f"the client ended with {process.returncode}:\n{complaints.decode(errors='replace')}")
     counts: dict[str, Any] = json.loads(lines[-1])
     return counts
+
+
+def _started(name: str, log: Path, *flags: str) -> subprocess.Popen[bytes]:
+    """A server's process, whose log begins anew: the line that names its port is its own."""
+    command = [sys.executable, "-m", "tests.interop.tasks_server", "--instance", name, *flags]
+    with log.open("wb") as output:
+        return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
 
 
 async def _port(process: subprocess.Popen[bytes], log: Path, deadline: float) -> int:
@@ -96,3 +171,9 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _tell(name: str, log: Path) -> None:
+    for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+        if not line.startswith("port "):
+            sys.stderr.write(f"server {name}: {line}\n")

@@ -1,11 +1,12 @@
-"""The tasks extension (SEP-2663) on the official SDK, with tasks in the memory of one process.
+"""The tasks extension (SEP-2663) on the official SDK, with tasks that belong to one server.
 
-Only the process that made a task knows it: a poll that reaches another one gets -32602. That is what these servers are
-for. `TaskExtension` is handed to `MCPServer(extensions=[...])`.
+Only the server that made a task knows it: a poll that reaches another one gets -32602. That is what these servers are
+for. `TaskExtension` is handed to `MCPServer(extensions=[...])`. With a store, a server that is killed and started again
+goes on with its tasks. No job runs for a task: it is done when its time has come, whoever was away meanwhile.
 """
 
-import asyncio
 import secrets
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from mcp.server.mcpserver import require_client_extension
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import decode_header_value
 from pydantic import Field
+
+from tests.interop.task_store import StoredTask, TaskStore
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 VERSION = "2026-07-28"
@@ -52,58 +55,73 @@ class UpdateParams(TaskParams):
 
 
 class Task:
-    """A `slow_compute` under way."""
+    """A `slow_compute`, under way or done."""
 
-    def __init__(self, task_id: str) -> None:
-        self.id = task_id
-        self.status = "working"
-        self.created = self.updated = _now()
-        self.result: Json | None = None
-        self.job: asyncio.Task[None] | None = None
+    def __init__(self, kept: StoredTask) -> None:
+        self.kept = kept
+
+    @property
+    def status(self) -> str:
+        """What has become of it by now."""
+        if self.kept.cancelled is not None:
+            return "cancelled"
+        return "completed" if time.time() >= self._due else "working"
+
+    def cancel(self) -> None:
+        """Cancels it, unless it is done."""
+        if self.status == "working":
+            self.kept = self.kept._replace(cancelled=time.time())
 
     def brief(self) -> Json:
         """The task as `CreateTaskResult` shows it."""
+        status, kept = self.status, self.kept
+        updated = {"working": kept.created, "completed": self._due, "cancelled": kept.cancelled or 0.0}[status]
         return {
-            "taskId": self.id,
-            "status": self.status,
-            "createdAt": self.created,
-            "lastUpdatedAt": self.updated,
+            "taskId": kept.id,
+            "status": status,
+            "createdAt": _written(kept.created),
+            "lastUpdatedAt": _written(updated),
             "ttlMs": TTL_MS,
             "pollIntervalMs": POLL_INTERVAL_MS,
         }
 
-    def full(self) -> Json:
+    def full(self, instance: str) -> Json:
         """The task as `tasks/get` shows it."""
-        return self.brief() if self.result is None else {**self.brief(), "result": self.result}
+        shown = self.brief()
+        if shown["status"] == "completed":
+            text = computed(self.kept.seconds, self.kept.label, instance)
+            shown["result"] = {
+                "resultType": "complete",
+                "content": [{"type": "text", "text": text}],
+                "isError": False,
+            }
+        return shown
 
-    async def run(self, arguments: Json, instance: str) -> None:
-        """Sleeps; ends as completed, or as cancelled."""
-        seconds = float(arguments.get("seconds", 1))
-        try:
-            await asyncio.sleep(seconds)
-        except asyncio.CancelledError:
-            self.status, self.updated = "cancelled", _now()
-            return
-        text = computed(seconds, str(arguments.get("label", "compute")), instance)
-        self.result = {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": False}
-        self.status, self.updated = "completed", _now()
+    @property
+    def _due(self) -> float:
+        return self.kept.created + self.kept.seconds
 
 
 class TaskExtension(Extension):
     """Makes a task of `slow_compute` where the client takes one, and serves tasks/*.
 
     `sse_create` sends a progress notification first, which makes the SDK answer with an event stream. `lenient_name`
-    tolerates tasks/* without `Mcp-Name`, as FastMCP does; otherwise it is refused with -32020.
+    tolerates tasks/* without `Mcp-Name`, as FastMCP does; otherwise it is refused with -32020. Tasks live in `store`,
+    or in the memory of this process alone.
     """
 
     identifier = EXTENSION
 
-    def __init__(self, instance: str, *, id_style: str, sse_create: bool, lenient_name: bool) -> None:
+    def __init__(
+        self, instance: str, *, id_style: str, sse_create: bool, lenient_name: bool, store: TaskStore | None = None
+    ) -> None:
         self._instance = instance
         self._id_style = ID_STYLES[id_style]
         self._sse_create = sse_create
         self._lenient_name = lenient_name
-        self._tasks: dict[str, Task] = {}
+        self._store = store
+        kept = [] if store is None else store.tasks()
+        self._tasks = {task.id: Task(task) for task in kept}
 
     def methods(self) -> Sequence[MethodBinding]:
         """Overrides: the three methods, in the era that has them."""
@@ -122,9 +140,11 @@ class TaskExtension(Extension):
         takes_tasks = declared is not None and EXTENSION in (declared.extensions or {})
         if params.name != "slow_compute" or not takes_tasks:
             return await call_next(ctx)
-        task = Task(self._id_style(self._instance, str(uuid.uuid4())))
-        self._tasks[task.id] = task
-        task.job = asyncio.create_task(task.run(dict(params.arguments or {}), self._instance))
+        arguments = dict(params.arguments or {})
+        task_id = self._id_style(self._instance, str(uuid.uuid4()))
+        label, seconds = str(arguments.get("label", "compute")), float(arguments.get("seconds", 1))
+        task = self._tasks[task_id] = Task(StoredTask(task_id, label, seconds, time.time(), None))
+        self._keep(task)
         if self._sse_create:
             token = (ctx.meta or {}).get("progress_token", "none")
             progress = types.ProgressNotificationParams(progress_token=token, progress=0.0, message="queued")
@@ -133,17 +153,27 @@ class TaskExtension(Extension):
         return {"resultType": "task", **task.brief()}
 
     async def _get(self, ctx: Context, params: TaskParams) -> Json:
-        return {"resultType": "complete", **self._find(ctx, params).full()}
+        return {"resultType": "complete", **self._find(ctx, params).full(self._instance)}
 
     async def _update(self, ctx: Context, params: UpdateParams) -> Json:
+        self._told(params.task_id, "tasks/update")
         self._find(ctx, params)  # no tool asks for input, and answers to what was not asked are ignored
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: Context, params: TaskParams) -> Json:
-        job = self._find(ctx, params).job
-        if job is not None:
-            job.cancel()
+        self._told(params.task_id, "tasks/cancel")
+        task = self._find(ctx, params)
+        task.cancel()
+        self._keep(task)
         return {"resultType": "complete"}
+
+    def _keep(self, task: Task) -> None:
+        if self._store is not None:
+            self._store.keep(task.kept)
+
+    def _told(self, task_id: str, method: str) -> None:
+        if self._store is not None:
+            self._store.told(task_id, method)
 
     def _find(self, ctx: Context, params: TaskParams) -> Task:
         require_client_extension(ctx, EXTENSION)
@@ -161,5 +191,5 @@ def computed(seconds: float, label: str, instance: str) -> str:
     return f"slow_compute({label}) done after {seconds}s on {instance}"
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+def _written(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")

@@ -7,12 +7,14 @@ import argparse
 import asyncio
 import socket
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import uvicorn
 from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from pydantic import BaseModel
 
+from tests.interop.task_store import TaskStore
 from tests.interop.tasks_core import ID_STYLES, TaskExtension, computed
 
 
@@ -83,12 +85,14 @@ def main() -> None:
     parser.add_argument("--sse-create", action="store_true", help="the task id arrives in an event of a stream")
     parser.add_argument("--json", action="store_true", help="plain JSON answers always")
     parser.add_argument("--lenient-name", action="store_true", help="tasks/* without Mcp-Name is tolerated")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="its tasks outlive it there, for its successor")
     options = parser.parse_args()
     extension = TaskExtension(
         options.instance,
         id_style=options.id_style,
         sse_create=options.sse_create,
         lenient_name=options.lenient_name,
+        store=None if options.store is None else TaskStore(options.store),
     )
     app = make_server(options.instance, extension).streamable_http_app(json_response=options.json)
     # One second at the end for open streams: without a limit the server would wait for as long as they last.

@@ -208,6 +208,21 @@ def test_which_requests_are_about_a_task(verb: str, version: str, method: str, i
 
 
 @pytest.mark.parametrize(
+    ("verb", "version", "method", "is_listen"),
+    [
+        ("POST", "2026-07-28", "subscriptions/listen", True),
+        ("GET", "2026-07-28", "subscriptions/listen", False),
+        ("POST", "2025-11-25", "subscriptions/listen", False),
+        ("POST", "2026-07-28", "subscriptions/listened", False),
+        ("POST", "2026-07-28", "tools/call", False),
+    ],
+)
+def test_which_requests_are_subscriptions(verb: str, version: str, method: str, is_listen: bool) -> None:
+    request = RoutingHeaders(verb, "/mcp", version=version, modern=is_modern(version), method=method)
+    assert request.is_listen is is_listen
+
+
+@pytest.mark.parametrize(
     ("verb", "version", "session", "is_session"),
     [
         ("POST", "2025-11-25", "s-1", True),

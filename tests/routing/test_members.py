@@ -149,3 +149,41 @@ def test_backends_are_known_by_their_ids() -> None:
     assert len({one, same, Backend("b", "127.0.0.1", 1)}) == 2
     assert one != "a"
     assert (one.authority, same.authority) == ("127.0.0.1:1", "[::1]:2")
+
+
+LIFE = 100.0  # of a pin, in seconds
+
+
+@pytest.mark.parametrize(
+    ("tasks", "in_flight", "session", "quiet", "done"),
+    [
+        (0, 0, None, RECENT + 1, True),
+        (0, 0, None, RECENT - 1, False),
+        (1, 0, None, RECENT + 1, False),
+        (0, 1, None, RECENT + 1, False),
+        (0, 0, 5.0, RECENT + 1, False),
+        (0, 0, RECENT + 5.0, RECENT + 1, True),
+    ],
+)
+def test_a_departed_member_is_done_when_nothing_is_left_that_it_could_serve(
+    tasks: int, in_flight: int, session: float | None, quiet: float, done: bool
+) -> None:
+    """`session`: seconds since one was asked for; `quiet`: since the last request."""
+    one = member()
+    one.departed, one.in_flight, one.last_used = True, in_flight, 1000.0
+    now = 1000.0 + quiet
+    if session is not None:
+        one.session_seen("s", now - session)
+    assert one.is_done(tasks=tasks, life=LIFE, now=now) is done
+    one.departed = False
+    assert one.is_done(tasks=tasks, life=LIFE, now=now) is False
+
+
+def test_a_departed_member_that_was_never_used_here_is_kept_as_long_as_one_just_used() -> None:
+    """It may own what was made through the process before this one, however long the machine runs."""
+    one = member()
+    one.departed = True
+    now = 1e6
+    assert not one.is_done(tasks=0, life=LIFE, now=now)
+    assert not one.is_done(tasks=0, life=LIFE, now=now + RECENT)
+    assert one.is_done(tasks=0, life=LIFE, now=now + RECENT + 1)

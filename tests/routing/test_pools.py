@@ -167,7 +167,7 @@ def test_what_is_set_without_naming_members(state: State, flag: bool) -> None:
     pool.start(member(pool, "a"), 1.0)
     pool.set_draining(member(pool, "b"), True)
     before, generation = pool.members, pool.ring_generation
-    assert (pool.state, pool.search, pool.sticky) == ("local", True, True)
+    assert (pool.state, pool.search, pool.sticky, pool.listen) == ("local", True, True, "one")
     pool.configure(
         policy=RoundRobin(),
         ring_key=None,
@@ -175,12 +175,25 @@ def test_what_is_set_without_naming_members(state: State, flag: bool) -> None:
         state=state,
         search=flag,
         sticky=not flag,
+        listen="all" if flag else "one",
     )
     assert (pool.state, pool.search, pool.sticky) == (state, flag, not flag)
+    assert pool.listen == ("all" if flag else "one")
     assert (pool.members, pool.ring_generation, pool.in_flight) == (before, generation, 1)
     assert [chosen(pool, call("x")) for _ in range(4)] == [("a", "balance"), ("c", "balance")] * 2
     assert pool.tagged_owner("a-1") is None
     assert pool.tagged_owner("a+1") is member(pool, "a")
+
+
+def test_all_members_serve_a_subscription_where_the_pool_says_so() -> None:
+    ids = "abcdefghijklmnopqr"
+    backends = [Backend(one, "127.0.0.1", 8000, drain=one == "b") for one in ids]
+    assert Pool("agents", backends, policy=RoundRobin()).listeners == ()
+    pool = Pool("agents", backends[:4], policy=RoundRobin(), listen="all")
+    pool.replace(backends[:3])
+    assert [one.backend.id for one in pool.listeners] == ["a", "b", "c", "d"], "drained or departed, it may own tasks"
+    pool.replace(backends)
+    assert [one.backend.id for one in pool.listeners] == list(ids[:16]), "each costs a connection"
 
 
 def test_sessions_are_found_by_their_tag() -> None:

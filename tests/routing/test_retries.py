@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.records import KNOWN_METHODS
 from proxy.routing import errors
-from proxy.routing.errors import ConnectFailed, ConnectTimeout, ProxyError
-from proxy.routing.retries import may_try_another, pause_for_owner
+from proxy.routing.errors import BackendClosed, ConnectFailed, ConnectTimeout, ProxyError
+from proxy.routing.retries import may_ask_again, may_try_another, pause_for_absent, pause_for_owner, pause_to_ask_again
 
 NOTHING_SENT = {"connect_failed", "connect_timeout"}
 ERRORS = sorted(
@@ -89,6 +90,36 @@ def test_how_long_until_an_owner_is_tried_again(waited: float, limit: float, pau
     assert pause_for_owner(ConnectFailed("refused"), waited=waited, limit=limit) == pytest.approx(pause)
 
 
+def test_only_a_state_may_be_asked_for_twice() -> None:
+    assert [method for method in sorted(KNOWN_METHODS) if may_ask_again(method)] == ["tasks/get"]
+    assert not may_ask_again("tasks/get ")
+    assert not may_ask_again("")
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.reason)
+def test_an_owner_is_asked_again_only_if_it_closed_without_an_answer(error: type[ProxyError]) -> None:
+    """What was not sent is the affair of `pause_for_owner`."""
+    for waited in (None, 0.0, 1.0):
+        pause = pause_to_ask_again(error("it failed"), waited=waited, limit=10.0)
+        assert (pause is not None) is (error.reason == "backend_closed")
+
+
+@pytest.mark.parametrize(
+    ("waited", "limit", "pause"),
+    [
+        (None, 10.0, 0.0),
+        (None, 0.0, 0.0),  # a kept connection may have been closing: that is no absence
+        (0.0, 10.0, 0.05),
+        (0.9, 10.0, 0.45),
+        (9.5, 10.0, 0.5),
+        (9.51, 10.0, None),
+        (0.0, 0.0, None),
+    ],
+)
+def test_how_long_until_an_owner_is_asked_again(waited: float | None, limit: float, pause: float | None) -> None:
+    assert pause_to_ask_again(BackendClosed("closed"), waited=waited, limit=limit) == pytest.approx(pause)
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.floats(0, 60), st.floats(0, 2))
 def test_an_owner_is_awaited_for_nearly_as_long_as_allowed_in_a_bounded_number_of_attempts(
@@ -103,3 +134,8 @@ def test_an_owner_is_awaited_for_nearly_as_long_as_allowed_in_a_bounded_number_o
         attempts += 1
     assert waited + 0.5 > limit
     assert attempts <= 10 + 2 * limit
+
+
+def test_a_backend_that_is_awaited_is_looked_for_less_and_less_often() -> None:
+    pauses = [pause_for_absent(waited=waited) for waited in (0.0, 0.1, 0.2, 0.6, 1.0, 5.0, 3600.0)]
+    assert pauses == [0.05, 0.05, 0.1, 0.3, 0.5, 0.5, 0.5]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.routing.headers import RoutingHeaders
-from proxy.routing.rounds import LIFE, PAGES_LIFE, ConnectionMemory, Near, Rounds
+from proxy.routing.rounds import LIFE, PAGES_LIFE, ConnectionMemory, Near, News, Rounds
 
 
 @dataclass
@@ -307,3 +307,89 @@ def test_pages_of_a_list_belong_together_for_a_moment(rounds: Rounds, clock: Clo
     assert rounds.asker("agents", listing, "::1", connection()) is None
     clock.now += 0.2
     assert rounds.lister("agents", listing, "::1") is None
+
+
+# ---- rounds of several processes
+@dataclass
+class Process:
+    """One of several that tell each other."""
+
+    rounds: Rounds
+    told: list[News]
+
+
+def processes(clock: Clock, count: int = 2) -> list[Process]:
+    """Each hears what the others tell."""
+    made: list[Process] = []
+
+    def process() -> Process:
+        told: list[News] = []
+
+        def tell(news: News) -> None:
+            told.append(news)
+            for other in made:
+                if other is not one:
+                    other.rounds.heard(news)
+
+        one = Process(Rounds(clock, told=tell), told)
+        return one
+
+    made += [process() for _ in range(count)]
+    return made
+
+
+def test_who_asked_through_one_process_is_preferred_by_all(clock: Clock) -> None:
+    a, b, c = processes(clock, 3)
+    a.rounds.asked("agents", call(), "::1", connection(), "x")
+    for one in (a, b, c):
+        assert one.rounds.asker("agents", call(), "::1", connection()) == "x"
+        assert one.rounds.asker("agents", call(), "::2", connection()) is None
+        assert one.rounds.asker("others", call(), "::1", connection()) is None
+    assert (len(a.told), len(b.told), len(c.told)) == (1, 0, 0)  # what was heard is not told again
+    clock.now += LIFE
+    assert b.rounds.asker("agents", call(), "::1", connection()) is None
+
+
+def test_the_first_asker_keeps_its_place_in_every_process(clock: Clock) -> None:
+    a, b = processes(clock)
+    a.rounds.asked("agents", call(), "::1", connection(), "x")
+    near = connection()
+    b.rounds.asked("agents", call(), "::1", near, "y")
+    assert [one.rounds.asker("agents", call(), "::1", connection()) for one in (a, b)] == ["x", "x"]
+    assert b.rounds.asker("agents", call(), "::1", near) == "y"  # on its own connection
+    clock.now += LIFE - 1
+    b.rounds.asked("agents", call(), "::1", connection(), "x")  # asked again: it lives on in both
+    clock.now += LIFE - 1
+    assert [one.rounds.asker("agents", call(), "::1", connection()) for one in (a, b)] == ["x", "x"]
+
+
+def test_what_is_out_of_reach_for_one_process_gives_up_its_place_in_all(clock: Clock) -> None:
+    a, b = processes(clock)
+    a.rounds.asked("agents", call(), "::1", connection(), "x")
+    a.rounds.listed("agents", call(), "::1", "x")
+    b.rounds.over("agents", call(), "::1", connection(), "other")
+    assert a.rounds.asker("agents", call(), "::1", connection()) == "x"
+    b.rounds.over("agents", call(), "::1", connection(), "x")
+    for one in (a, b):
+        assert one.rounds.asker("agents", call(), "::1", connection()) is None
+        assert one.rounds.lister("agents", call(), "::1") is None
+
+
+def test_pages_of_a_list_belong_together_in_every_process_for_a_moment(clock: Clock) -> None:
+    a, b = processes(clock)
+    a.rounds.listed("agents", call(), "::1", "x")
+    assert b.rounds.lister("agents", call(), "::1") == "x"
+    clock.now += PAGES_LIFE / 2
+    b.rounds.heard(News("listed", a.told[0].key, "y"))  # it was chosen elsewhere before the news came
+    assert b.rounds.lister("agents", call(), "::1") == "x"
+    clock.now += PAGES_LIFE / 2
+    assert [one.rounds.lister("agents", call(), "::1") for one in (a, b)] == [None, None]
+
+
+def test_news_name_nobody(clock: Clock) -> None:
+    (one,) = processes(clock, 1)
+    one.rounds.asked("agents", call(auth="Bearer s3cret"), "10.1.2.3", connection(), "x")
+    one.rounds.over("agents", call(auth="Bearer s3cret"), "10.1.2.3", connection(), "x")
+    assert [news.kind for news in one.told] == ["asked", "over"]
+    assert "s3cret" not in str(one.told)
+    assert "10.1.2.3" not in str(one.told)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from proxy.routing.searches import Reply, decides, reply_of, verdict
+from proxy.routing.searches import Reply, decides, reply_of, verdict, worth_waiting
 
 RESULT = b'{"jsonrpc":"2.0","id":1,"result":{"taskId":"t-1","status":"working"}}'
 UNKNOWN_TASK = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no such task"}}'
@@ -96,10 +96,10 @@ def test_an_answer_that_cannot_be_read_tells_by_its_status_alone(message: bytes 
     assert reply_of(500, message) is Reply.FAILED
 
 
-def test_an_answer_is_neither_pending_nor_gone() -> None:
+def test_an_answer_is_neither_pending_nor_missing() -> None:
     for status in range(100, 1000):
         for message in (None, RESULT, UNKNOWN_TASK):
-            assert reply_of(status, message) not in (Reply.PENDING, Reply.GONE)
+            assert reply_of(status, message) not in (Reply.PENDING, Reply.GONE, Reply.ABSENT)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def by_the_rules(replies: tuple[Reply, ...], *, wait_for_all: bool) -> int | Non
     for index, reply in enumerate(replies):
         if reply is Reply.RESULT:
             return index
-    if any(reply in (Reply.PENDING, Reply.FAILED) for reply in replies):
+    if any(reply in (Reply.PENDING, Reply.FAILED, Reply.ABSENT) for reply in replies):
         return None
     for kind in ORDER:
         for index, reply in enumerate(replies):
@@ -201,3 +201,16 @@ def test_verdicts_worth_seeing(replies: str, one: int | None, everyone: int | No
     found = [kinds[one] for one in replies]
     assert verdict(found, wait_for_all=False) == one
     assert verdict(found, wait_for_all=True) == everyone
+
+
+def test_waiting_is_worth_it_only_where_those_that_are_away_decide() -> None:
+    undecided = {Reply.ABSENT, Reply.GONE, Reply.UNKNOWN_TASK, Reply.UNKNOWN_METHOD}
+    for count in range(4):
+        for replies in product(Reply, repeat=count):
+            expected = any(reply is Reply.ABSENT for reply in replies) and all(reply in undecided for reply in replies)
+            assert worth_waiting(replies) is expected, replies
+            if expected:
+                assert verdict(replies, wait_for_all=False) is verdict(replies, wait_for_all=True) is None
+                # whoever it is that comes back with a result, it counts
+                back = [Reply.RESULT if reply is Reply.ABSENT else reply for reply in replies]
+                assert verdict(back, wait_for_all=True) == replies.index(Reply.ABSENT)

@@ -102,6 +102,14 @@ def test_why_a_backend_serves(place: Place, why: str) -> None:
     assert as_text(Explanation(CALL, places=(place,))).endswith(f"pool:       p\n{why}{lines}")
 
 
+def test_a_subscription_that_all_serve() -> None:
+    place = Place("r", "p", "none", "balance", (A, LONG), together=True)
+    explanation = Explanation(CALL._replace(method="subscriptions/listen", name=None), places=(place,))
+    assert "pool:       p\n  all of these serve it, their event streams merged:\n    a  " in as_text(explanation)
+    (values,) = json.loads(json.dumps(as_values(explanation)))["places"]
+    assert values["together"] is True
+
+
 def test_refusals() -> None:
     assert as_text(refused(BadRequest("no Host field"))) == "answer:     400 bad_request (-32000): no Host field\n"
     text = as_text(refused(DuplicateHeader("Mcp-Name comes more than once"), CALL))
@@ -166,6 +174,7 @@ def test_values_for_json() -> None:
                         "departed": True,
                     },
                 ],
+                "together": False,
                 "ring": None,
                 "error": None,
             },
@@ -178,6 +187,7 @@ def test_values_for_json() -> None:
                 "source": None,
                 "policy": None,
                 "backends": [],
+                "together": False,
                 "ring": None,
                 "error": {
                     "reason": "no_backend",

@@ -8,7 +8,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.routing.searches import Turnstile
+from proxy.routing.searches import Room, Turnstile
+
+
+def test_a_room_has_so_many_places_and_so_many_for_one_address() -> None:
+    room = Room(capacity=3, each=2)
+    for address in "aab":
+        assert room.has_place(address)
+        room.enter(address)
+    assert len(room) == 3
+    assert not any(map(room.has_place, "abc"))
+    room.leave("b")
+    assert [room.has_place(address) for address in "abc"] == [False, True, True]
+    room.leave("a")
+    room.leave("a")
+    assert len(room) == 0
+    assert [kept for kept in vars(room).values() if isinstance(kept, dict)] == [{}]  # nothing of who is gone
 
 
 def waiting(turnstile: Turnstile[str], tickets: str) -> str:
@@ -81,7 +96,8 @@ def test_nothing_is_kept_of_addresses_that_are_gone() -> None:
         turnstile.give_up(f"gives-up-{number}", "gives up")
         assert turnstile.leave(f"in-{number}") == ["waits"]
         assert turnstile.leave(f"waits-{number}") == []
-    sizes = [len(kept) for kept in vars(turnstile).values() if hasattr(kept, "__len__")]
+    kept_by = [*vars(turnstile).values(), *vars(turnstile._room).values()]
+    sizes = [len(kept) for kept in kept_by if hasattr(kept, "__len__")]
     assert sizes
     assert not any(sizes)
 

@@ -91,7 +91,8 @@ Place: TypeAlias = tuple[str, str, str, str]
 def about(destination: Destination) -> Place:
     route, lane, choice = destination[:3]
     assert lane.pool.member(choice.member.backend.id) is choice.member
-    assert destination.bound is (destination.kind in ("task", "session") and choice.source in OWNER_SOURCES)
+    known = choice.source in OWNER_SOURCES or destination.alone
+    assert destination.bound is (destination.kind in ("task", "session") and known)
     return route.name, lane.pool.name, choice.member.backend.id, choice.source
 
 

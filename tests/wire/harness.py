@@ -284,7 +284,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def metric(proxy: Proxy, name: str, **labels: str) -> float:
     """The sum of a metric's samples with at least these labels."""
-    text, _ = await proxy.counts.render()
+    text, _ = await proxy.metrics.render()
     total = 0.0
     for line in text.decode().splitlines():
         found = re.fullmatch(rf"mcp_proxy_{name}(?:\{{(.*)\}})? (\S+)", line)

@@ -257,7 +257,8 @@ async def test_an_unowned_cancel_reaches_every_member_once_and_pins_nothing() ->
 
 
 async def test_an_unowned_cancel_goes_to_all_or_to_none() -> None:
-    async with fleet(error(-32602), error(-32602)) as (proxy, backends), client(proxy.port) as c:
+    wait = "    timeouts: {owner_wait: 300ms}"
+    async with fleet(error(-32602), error(-32602), pool=wait) as (proxy, backends), client(proxy.port) as c:
         await backends[1].stop_listening()
         answer = await c.ask(task(b"cancel", b"t-1"))
         assert (answer.status, answer.get("Mcp-Proxy-Error")) == (503, "owner_unknown")
@@ -578,7 +579,8 @@ async def test_nothing_is_sent_unless_all_connections_stand() -> None:
     async def closes_at_once(side: BackendSide) -> None:
         side.writer.transport.abort()
 
-    async with fleet(UNKNOWN_ANSWER, closes_at_once) as (proxy, backends), client(proxy.port) as c:
+    wait = "    timeouts: {owner_wait: 100ms}"
+    async with fleet(UNKNOWN_ANSWER, closes_at_once, pool=wait) as (proxy, backends), client(proxy.port) as c:
         for _ in range(20):
             answer = await c.ask(task(b"cancel", b"t-1"))
             assert (answer.status, answer.get("Mcp-Proxy-Error")) == (503, "owner_unknown")

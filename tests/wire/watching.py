@@ -41,6 +41,13 @@ class Store:
         self._later = later
         self._owner = owner
         self.evicted = 0
+        self.up = True
+
+    def start(self) -> None:
+        raise AssertionError("nobody starts a store for a watch")
+
+    async def close(self) -> None:
+        raise AssertionError("nobody closes a store for a watch")
 
     def get(self, key: PinKey) -> Answer[Pin | None]:
         raise AssertionError("nobody asks a store whose the task is")

@@ -1,0 +1,221 @@
+"""Counts what happens in this process, in plain integers on the path, and tells the access log of every request.
+
+Rules:
+* Everything about one request comes in one RequestRecord. Records alike in all but times and sizes share a cell; cells
+  are added up into a Snapshot when somebody asks.
+* Labels stay few: unknown methods are `other`; a backend that left its pool loses its series, and the sums keep its
+  counts.
+* All numbers of one snapshot are of one moment: they are added up on the event loop, at once.
+"""
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+from proxy.access_log import AccessLog
+from proxy.records import KNOWN_METHODS, RequestRecord, refusal
+from proxy.routing.pools import Pool
+from proxy.snapshot import BUCKETS, Histogram, Snapshot, Values
+from proxy.usage import usage
+
+_CLIENT_GONE = "client_gone"  # RequestRecord.error of a request whose client left: nothing was rejected
+_CLASSES = {1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
+_OTHER = "other"
+
+_Key: TypeAlias = tuple[str, str, int, str, str, int, str, str, str, str]
+
+
+class PinCounts(Protocol):
+    """What is asked of a PinStore here; its contract is in proxy/pins/store.py."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def evicted(self) -> int: ...
+
+    @property
+    def up(self) -> bool: ...
+
+
+class _Labels(NamedTuple):
+    """What records of one cell have in common; in the order of the key that `record` makes."""
+
+    route: str
+    method: str
+    status: int
+    pool: str
+    backend: str
+    backend_class: int
+    kind: str
+    source: str
+    outcome: str
+    error: str
+
+
+class _Cell:
+    __slots__ = ("bytes_in", "bytes_out", "durations", "first_bytes", "labels")
+
+    def __init__(self, labels: _Labels) -> None:
+        self.labels = labels
+        self.durations = Histogram()
+        self.first_bytes = Histogram()
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    def add(self, other: "_Cell") -> None:
+        self.durations.add(other.durations)
+        self.first_bytes.add(other.first_bytes)
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+
+    def add_to(self, snapshot: Snapshot) -> None:
+        labels, count = self.labels, sum(self.durations.counts)
+        snapshot.requests[labels.route, labels.method, str(labels.status)] += count
+        snapshot.durations[labels.route, labels.method].add(self.durations)
+        snapshot.bytes_in[labels.pool,] += self.bytes_in
+        snapshot.bytes_out[labels.pool,] += self.bytes_out
+        if labels.backend_class:
+            snapshot.first_bytes[labels.pool, labels.method].add(self.first_bytes)
+            if labels.backend:
+                status_class = _CLASSES.get(labels.backend_class, _OTHER)
+                snapshot.responses[labels.pool, labels.backend, status_class] += count
+        if labels.source:
+            snapshot.decisions[labels.pool, labels.kind, labels.source, labels.outcome] += count
+        if labels.error == _CLIENT_GONE:
+            snapshot.hangups[()] += count
+        elif labels.error:
+            snapshot.rejected[labels.error,] += count
+
+
+class Counts:
+    """The counts of one process. `pools` gives those in force when a snapshot is taken."""
+
+    def __init__(
+        self, *, pools: Callable[[], Mapping[str, Pool]], pins: PinCounts, access_log: AccessLog | None = None
+    ) -> None:
+        self.access_log = access_log
+        self._pools = pools
+        self._pins = pins
+        self._cells: dict[_Key, _Cell] = {}
+        self._rejected: Counter[tuple[str, int]] = Counter()
+        self._unlearned: Counter[Values] = Counter()
+        self._retries: Counter[Values] = Counter()
+        self._streams: Counter[Values] = Counter()
+        self._searches: Counter[Values] = Counter()
+        self._reloads: Counter[Values] = Counter({("ok",): 0, ("refused",): 0})
+        self._loaded = time.time()
+
+    def record(self, record: RequestRecord) -> None:
+        """Counts a request that has ended, and logs it. On the fast path."""
+        key = (
+            record.route,
+            record.method,
+            record.status,
+            record.pool,
+            record.backend,
+            record.backend_status // 100,
+            record.kind,
+            record.source,
+            record.outcome,
+            record.error,
+        )
+        cell = self._cells.get(key)
+        if cell is None:
+            cell = self._cell(_Labels(*key))
+        seconds = record.duration
+        histogram = cell.durations
+        histogram.counts[bisect_left(BUCKETS, seconds)] += 1
+        histogram.total += seconds
+        seconds = record.first_byte
+        if seconds >= 0.0:
+            histogram = cell.first_bytes
+            histogram.counts[bisect_left(BUCKETS, seconds)] += 1
+            histogram.total += seconds
+        cell.bytes_in += record.bytes_in
+        cell.bytes_out += record.bytes_out
+        if self.access_log is not None:
+            self.access_log.record(record)
+
+    def refused(self, client: str, reason: str, status: int) -> None:
+        """A request whose head was not understood was answered: counted, and logged with what is known of it."""
+        self._rejected[reason, status] += 1
+        if self.access_log is not None:
+            self.access_log.record(refusal(client, reason, status))
+
+    def unlearned(self, reason: str) -> None:
+        """An answer that taught nothing, or whose lesson could not be stored."""
+        self._unlearned[reason,] += 1
+
+    def retried(self, pool: str, reason: str) -> None:
+        """A failed attempt was followed by another; `reason` is the failure's."""
+        self._retries[pool, reason] += 1
+
+    def searched(self, pool: str, outcome: str) -> None:
+        """A search for a task's owner ended: found, unknown (no backend knows it) or failed (nobody can tell)."""
+        self._searches[pool, outcome] += 1
+
+    def reloaded(self, *, ok: bool) -> None:
+        """A configuration was put in force (at the start, too), or refused."""
+        self._reloads["ok" if ok else "refused",] += 1
+        if ok:
+            self._loaded = time.time()
+
+    def in_force(self) -> None:
+        """Another configuration is in force here; that it came is counted elsewhere."""
+        self._loaded = time.time()
+
+    def stream_opened(self, pool: str) -> None:
+        """A response of server-sent events began."""
+        self._streams[pool,] += 1
+
+    def stream_closed(self, pool: str) -> None:
+        """A response of server-sent events ended."""
+        self._streams[pool,] -= 1
+
+    def snapshot(self) -> Snapshot:
+        """All numbers of this process as they are now, what it uses of its machine included."""
+        self._fold_departed()
+        snapshot = usage()
+        snapshot.workers[()] = 1
+        for cell in self._cells.values():
+            cell.add_to(snapshot)
+        for (reason, status), count in self._rejected.items():
+            snapshot.requests["", _OTHER, str(status)] += count
+            snapshot.rejected[reason,] += count
+        snapshot.unlearned.update(self._unlearned)
+        snapshot.retries.update(self._retries)
+        snapshot.streams.update(self._streams)
+        snapshot.searches.update(self._searches)
+        snapshot.reloads.update(self._reloads)
+        snapshot.loaded[()] = self._loaded
+        for pool in self._pools().values():
+            snapshot.streams[pool.name,] += 0
+            snapshot.generations[pool.name,] = pool.ring_generation
+            for member in pool.everyone:
+                key = pool.name, member.backend.id
+                snapshot.in_flight[key] = member.in_flight
+                snapshot.draining[key] = int(not member.fit)
+        snapshot.pins["task",] = len(self._pins)
+        snapshot.evicted[()] = self._pins.evicted
+        snapshot.store_up[()] = int(self._pins.up)
+        return snapshot
+
+    def _cell(self, labels: _Labels) -> _Cell:
+        """The cell for these labels, made if need be. Unknown methods share one, and never get into a key."""
+        if labels.method not in KNOWN_METHODS:
+            labels = labels._replace(method=_OTHER)
+        cell = self._cells.get(labels)
+        if cell is None:
+            cell = self._cells[labels] = _Cell(labels)
+        return cell
+
+    def _fold_departed(self) -> None:
+        """Takes the backend's name off the cells of those that left, so that cells stay few as backends come and go."""
+        members = {(pool.name, member.backend.id) for pool in self._pools().values() for member in pool.everyone}
+        for key, cell in list(self._cells.items()):
+            labels = cell.labels
+            if labels.backend and (labels.pool, labels.backend) not in members:
+                del self._cells[key]
+                self._cell(labels._replace(backend="")).add(cell)
