@@ -9,115 +9,32 @@ counters; work for the slice's time, stop when the last answer is in; read the c
 
 import asyncio
 import itertools
+import ssl
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Sequence
 
 import uvloop
 
 from bench import cpu
-from bench.framing import FramingError, Message, MessageReader
+from bench.clients import Burst, Client, Newcomer, StreamClient, Worker
 from bench.slices import Measurement, Order, SliceError, result_line
-from bench.workload import Batch, created_task_id, task_creations, task_polls, tool_calls
+from bench.workload import (
+    Batch,
+    body_calls,
+    created_task_id,
+    event_calls,
+    task_creations,
+    task_polls,
+    tool_calls,
+)
 
-RAMP_SECONDS = 0.2
 # A target that has not answered everything so long after the slice's time is stuck.
 GRACE_SECONDS = 5.0
-OK = b"HTTP/1.1 200 "
 
 
-class Burst:
-    """What all clients work on together until ``until`` (perf_counter) or until the requests run out."""
-
-    def __init__(self, requests: Iterator[bytes], answer_length: int, clients: int, until: float) -> None:
-        self._requests = requests
-        self._answer_length = answer_length
-        self._busy = clients
-        self._until = until
-        self.latencies: list[float] = []
-        self.last_body = b""
-        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def next_request(self, now: float) -> bytes | None:
-        return next(self._requests, None) if now < self._until else None
-
-    def answered(self, message: Message, latency: float) -> None:
-        if not message.head.startswith(OK):
-            status_line = message.head.split(b"\r\n", 1)[0].decode("latin-1")
-            raise SliceError(f"answered {status_line!r}: {message.body[:200].decode('latin-1')}")
-        if len(message.body) != self._answer_length:
-            raise SliceError(f"answered with a body of {len(message.body)} bytes instead of {self._answer_length}")
-        self.last_body = message.body
-        self.latencies.append(latency)
-
-    def client_done(self) -> None:
-        self._busy -= 1
-        if not self._busy and not self.finished.done():
-            self.finished.set_result(None)
-
-    def fail(self, reason: str) -> None:
-        if not self.finished.done():
-            self.finished.set_exception(SliceError(reason))
-
-
-class Client(asyncio.Protocol):
-    """One connection; at work on a burst, or waiting for the next one."""
-
-    def __init__(self) -> None:
-        self._reader = MessageReader()
-        self._burst: Burst | None = None
-        self._sent_at = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the interface but not the base class, so there is nothing to check at run time.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def work_on(self, burst: Burst) -> None:
-        self._burst = burst
-        if self._transport.is_closing():
-            burst.fail("the connection was closed between two requests")
-        else:
-            self._send_next(burst, time.perf_counter())
-
-    def leave(self) -> None:
-        self._burst = None
-        self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        burst = self._burst
-        if burst is None:
-            self._transport.abort()  # nobody asked: the next burst finds the connection closed and fails
-            return
-        now = time.perf_counter()
-        try:
-            messages = self._reader.feed(data)
-            if not messages:
-                return
-            if len(messages) > 1:
-                raise SliceError("two answers to one request")
-            burst.answered(messages[0], now - self._sent_at)
-        except (FramingError, SliceError) as error:
-            burst.fail(str(error))
-            return
-        self._send_next(burst, now)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._burst is not None:
-            self._burst.fail(f"the connection broke before the answer was in ({exc or 'closed by the peer'})")
-
-    def _send_next(self, burst: Burst, now: float) -> None:
-        request = burst.next_request(now)
-        if request is None:
-            self._burst = None
-            burst.client_done()
-        else:
-            self._sent_at = now
-            self._transport.write(request)
-
-
-async def work(clients: list[Client], batch: Batch, seconds: float) -> list[float]:
+async def work(clients: Sequence[Worker], batch: Batch, seconds: float) -> list[float]:
     """Repeats the batch for so many seconds; the latency of every request, in seconds. Raises SliceError."""
     until = time.perf_counter() + seconds
     burst = Burst(itertools.cycle(batch.requests), batch.answer_length, len(clients), until)
@@ -142,20 +59,31 @@ async def create_tasks(client: Client, authority: str) -> list[str]:
     return task_ids
 
 
-async def measure(order: Order, clients: list[Client]) -> Measurement:
+async def measure(order: Order, clients: list[Worker]) -> Measurement:
     """Runs one slice. Raises SliceError, and OSError if the target is gone or refuses."""
     if not order.pids:
         raise SliceError("no process to measure")
-    loop = asyncio.get_running_loop()
-    for _ in range(order.connections):
-        _, client = await loop.create_connection(Client, order.host, order.port)
-        clients.append(client)
+    context = ssl.create_default_context(cafile=order.ca) if order.ca else None
     authority = f"{order.host}:{order.port}"
-    if order.load == "tasks-get":
-        batch = task_polls(authority, await create_tasks(clients[0], authority))
-    else:
-        batch = tool_calls(authority)
-    await work(clients, batch, RAMP_SECONDS)
+    match order.load:
+        case "tasks-get":
+            first = await connected(order, context, Client)
+            clients.append(first)
+            batch = task_polls(authority, await create_tasks(first, authority))
+        case "create-tasks":
+            batch = task_creations(authority)
+        case "bodies":
+            batch = body_calls(authority)
+        case "events":
+            batch = event_calls(authority)
+        case _:
+            batch = tool_calls(authority)
+    while len(clients) < order.connections:
+        if order.load == "connections":
+            clients.append(Newcomer(order.host, order.port, context))
+        else:
+            clients.append(await connected(order, context, StreamClient if order.load == "events" else Client))
+    await work(clients, batch, order.ramp)
 
     before = cpu.settled(order.pids)
     started = time.perf_counter()
@@ -163,6 +91,8 @@ async def measure(order: Order, clients: list[Client]) -> Measurement:
     ended = time.perf_counter()
     after = cpu.settled(order.pids)
 
+    if len(latencies) < 2:
+        raise SliceError(f"answered {len(latencies)} requests in {order.seconds:g} s")
     percentiles = statistics.quantiles(latencies, n=100)
     return Measurement(
         requests=len(latencies),
@@ -174,11 +104,17 @@ async def measure(order: Order, clients: list[Client]) -> Measurement:
     )
 
 
+async def connected(order: Order, context: ssl.SSLContext | None, kind: type[Client]) -> Client:
+    """A client of this kind with its connection. Raises OSError."""
+    _, client = await asyncio.get_running_loop().create_connection(kind, order.host, order.port, ssl=context)
+    return client
+
+
 async def obey(order: Order) -> Measurement | SliceError:
     """Runs one slice; whatever goes wrong is its result."""
-    clients: list[Client] = []
+    clients: list[Worker] = []
     try:
-        async with asyncio.timeout(RAMP_SECONDS + order.seconds + GRACE_SECONDS):
+        async with asyncio.timeout(order.ramp + order.seconds + GRACE_SECONDS):
             return await measure(order, clients)
     except SliceError as failure:
         return failure

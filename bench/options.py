@@ -38,7 +38,7 @@ def parse(arguments: Sequence[str] | None) -> Options:
         nargs="*",
         choices=tuple(RECIPES),
         metavar="NAME",
-        help=f"proxies to start, of {', '.join(RECIPES)} (default: those that are installed)",
+        help=f"proxies to start, of {', '.join(RECIPES)} (default: the first three, as far as they are installed)",
     )
     parser.add_argument(
         "--target",
@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str] | None) -> Options:
     options = parser.parse_args(arguments, Options())
 
     if options.start is None:
-        options.start = [name for name in RECIPES if installed(name)]
+        options.start = [name for name, recipe in RECIPES.items() if recipe.usual and installed(name)]
     names = options.start + [target.name for target in options.target]
     if not names:
         parser.error("nothing to measure")

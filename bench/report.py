@@ -55,18 +55,25 @@ def as_json(
     }
 
 
+def ratio(rounds: Sequence[Mapping[str, Measurement]], target: str, *, to: str) -> float | None:
+    """The median of each round's own ratio of costs; None where one of the two was not measured."""
+    ratios = [
+        each[target].cpu_us_per_request / each[to].cpu_us_per_request
+        for each in rounds
+        if target in each and to in each
+    ]
+    return median(ratios) if ratios else None
+
+
 def _row(target: str, rounds: Sequence[Mapping[str, Measurement]]) -> Row:
     own = [each[target] for each in rounds]
     costs = [measurement.cpu_us_per_request for measurement in own]
-    ratios = [
-        each[target].cpu_us_per_request / each[BASELINE].cpu_us_per_request for each in rounds if BASELINE in each
-    ]
     return Row(
         target=target,
         cpu_us=median(costs),
         cpu_us_min=min(costs),
         cpu_us_max=max(costs),
-        ratio=median(ratios) if ratios else None,
+        ratio=ratio(rounds, target, to=BASELINE),
         requests_per_second=median(measurement.requests / measurement.seconds for measurement in own),
         p50_ms=median(measurement.p50_ms for measurement in own),
         p99_ms=median(measurement.p99_ms for measurement in own),

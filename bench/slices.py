@@ -10,7 +10,11 @@ class SliceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One slice to run against ``host:port``, while the CPU time of ``pids`` is taken."""
+    """One slice to run against ``host:port``, while the CPU time of ``pids`` is taken.
+
+    Clients work for ``ramp`` seconds before anything is counted. ``ca``: the file of the authority that the target's
+    certificate is checked with; empty: no TLS.
+    """
 
     load: str
     host: str
@@ -18,6 +22,8 @@ class Order:
     pids: tuple[int, ...]
     connections: int
     seconds: float
+    ramp: float = 0.2
+    ca: str = ""
 
     def to_line(self) -> str:
         return json.dumps(asdict(self))
@@ -30,7 +36,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One slice that went well: ``cpu_ns`` of the target for ``requests`` answered within ``seconds``."""
+    """One slice that went well: ``cpu_ns`` of the target for ``requests`` answered within ``seconds``.
+
+    Where the load is of events, each of them counts as a request: its latency is the time from the backend to here.
+    """
 
     requests: int
     seconds: float

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.cpu import descendants
 from bench.processes import free_ports, logging_to
-from bench.recipes import HOST, RECIPES, Place
+from bench.recipes import HOST, RECIPES, Certificate, Place
 
 START_SECONDS = 10.0
 POLL_SECONDS = 0.02
@@ -62,20 +62,45 @@ def installed(name: str) -> str | None:
     return shutil.which(RECIPES[name].program, path=SEARCH_PATH)
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One of the known proxies, as it is to be started; ``name`` tells it from others of its ``kind``."""
+
+    kind: str
+    name: str = ""
+    certificate: Certificate | None = None
+    clients: int = 2000
+    workers: int = 1
+    routes: int = 1
+    # Its program, if that is not looked for where programs are.
+    program: str | None = None
+
+
 @contextmanager
-def started(name: str, backend_ports: Sequence[int], directory: Path) -> Iterator[Target]:
+def started(what: str | Variant, backend_ports: Sequence[int], directory: Path) -> Iterator[Target]:
     """Runs one of the known proxies, ready to be used, while the context is open. Raises StartError."""
-    recipe = RECIPES[name]
-    program = installed(name)
+    variant = Variant(what) if isinstance(what, str) else what
+    recipe = RECIPES[variant.kind]
+    program = variant.program or installed(variant.kind)
     if program is None:
-        raise StartError(f"{name}: {recipe.program} is not installed")
+        raise StartError(f"{variant.kind}: {recipe.program} is not installed")
     port, admin_port = free_ports(2)
     directory.mkdir()
     config = directory / recipe.config_name
-    config.write_text(recipe.config(Place(port, admin_port, tuple(backend_ports), directory)))
+    place = Place(
+        port,
+        admin_port,
+        tuple(backend_ports),
+        directory,
+        certificate=variant.certificate,
+        clients=variant.clients,
+        workers=variant.workers,
+        routes=variant.routes,
+    )
+    config.write_text(recipe.config(place))
     log = directory / "output.log"
     with logging_to(log, [program, *recipe.arguments(config)]) as process:
-        target = Target(name, HOST, port, process.pid, recipe.children_only, log)
+        target = Target(variant.name or variant.kind, HOST, port, process.pid, recipe.children_only, log)
         _wait_until_ready(target, process)
         yield target
 

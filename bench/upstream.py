@@ -1,4 +1,4 @@
-"""The backends, all in one process: raw asyncio protocols that answer every request at once.
+"""The backends, all in one process: raw asyncio protocols that answer every request at once, or event by event.
 
 ``python -m bench.upstream --count 4 --first-port 0`` prints the ports as a JSON list, and serves until its input ends.
 """
@@ -6,13 +6,15 @@
 import argparse
 import asyncio
 import json
+import resource
 import sys
+import time
 from typing import cast
 
 import uvloop
 
 from bench.framing import FramingError, MessageReader
-from bench.workload import answer
+from bench.workload import EVENT_SECONDS, EVENTS, STREAM_HEAD, answer, asks_for_events, event
 
 REFUSAL = b"HTTP/1.1 501 Not Implemented\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -35,7 +37,21 @@ class BackendConnection(asyncio.Protocol):
             self._transport.close()
             return
         for request in requests:
-            self._transport.write(answer(request.head))
+            if asks_for_events(request.head):
+                self._transport.write(STREAM_HEAD)
+                self._later(1)
+            else:
+                self._transport.write(answer(request.head))
+
+    def _later(self, number: int) -> None:
+        asyncio.get_running_loop().call_later(EVENT_SECONDS, self._send_event, number)
+
+    def _send_event(self, number: int) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(event(number, time.monotonic()))
+        if number < EVENTS:
+            self._later(number + 1)
 
 
 async def serve(count: int, first_port: int) -> None:
@@ -54,6 +70,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=4)
     parser.add_argument("--first-port", type=int, default=0)
     arguments = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(serve(arguments.count, arguments.first_port))
 
 

@@ -24,7 +24,7 @@ from proxy.config.values import MOST_WORKERS
 from proxy.control.client import Unanswered
 from proxy.demo.run import run as run_demo
 from proxy.inspection import WrongUse, add_commands
-from proxy.process import settle_memory, stand_in
+from proxy.process import raise_limits, settle_memory, stand_in
 from proxy.routing.ring import Ring
 from proxy.serving import Source, serve
 from proxy.version import proxy_version
@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     serve_command.add_argument(
         "--workers", type=_workers, metavar="N", help="processes that share the port, instead of the file's number"
     )
+    serve_command.add_argument(
+        "--watch", action="store_true", help="put the configuration in force whenever its files change"
+    )
     serve_command.set_defaults(run=_serve)
 
     check_command = commands.add_parser("check", help="validate a configuration and print what it means")
@@ -76,8 +79,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    raise_limits()
     settle_memory()
-    successor = _run(serve(Source(options.config, os.environ, options.workers)))
+    successor = _run(serve(Source(options.config, os.environ, options.workers), watch=options.watch))
     return stand_in(successor.returncode) if successor is not None and os.getpid() == 1 else 0
 
 

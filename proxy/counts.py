@@ -90,18 +90,26 @@ class _Cell:
 
 
 class Counts:
-    """The counts of one process. `pools` gives those in force when a snapshot is taken."""
+    """The counts of one process. When a snapshot is taken, `pools` gives those in force, and `clients` their number."""
 
     def __init__(
-        self, *, pools: Callable[[], Mapping[str, Pool]], pins: PinCounts, access_log: AccessLog | None = None
+        self,
+        *,
+        pools: Callable[[], Mapping[str, Pool]],
+        pins: PinCounts,
+        access_log: AccessLog | None = None,
+        clients: Callable[[], int] = int,
     ) -> None:
         self.access_log = access_log
         self._pools = pools
+        self._clients = clients
         self._pins = pins
         self._cells: dict[_Key, _Cell] = {}
         self._rejected: Counter[tuple[str, int]] = Counter()
         self._unlearned: Counter[Values] = Counter()
+        self._handshakes_failed: Counter[Values] = Counter()
         self._retries: Counter[Values] = Counter()
+        self._withheld: Counter[Values] = Counter()
         self._streams: Counter[Values] = Counter()
         self._searches: Counter[Values] = Counter()
         self._reloads: Counter[Values] = Counter({("ok",): 0, ("refused",): 0})
@@ -144,6 +152,10 @@ class Counts:
         if self.access_log is not None:
             self.access_log.record(refusal(client, reason, status))
 
+    def handshake_failed(self, reason: str) -> None:
+        """A client's TLS handshake came to nothing; `reason` as in proxy/wire/handshakes.py."""
+        self._handshakes_failed[reason,] += 1
+
     def unlearned(self, reason: str) -> None:
         """An answer that taught nothing, or whose lesson could not be stored."""
         self._unlearned[reason,] += 1
@@ -151,6 +163,10 @@ class Counts:
     def retried(self, pool: str, reason: str) -> None:
         """A failed attempt was followed by another; `reason` is the failure's."""
         self._retries[pool, reason] += 1
+
+    def withheld(self, pool: str, method: str) -> None:
+        """A repeat that might have helped was not made: it might have done harm, or there were too many."""
+        self._withheld[pool, method if method in KNOWN_METHODS else _OTHER] += 1
 
     def searched(self, pool: str, outcome: str) -> None:
         """A search for a task's owner ended: found, unknown (no backend knows it) or failed (nobody can tell)."""
@@ -185,18 +201,25 @@ class Counts:
             snapshot.requests["", _OTHER, str(status)] += count
             snapshot.rejected[reason,] += count
         snapshot.unlearned.update(self._unlearned)
+        snapshot.handshakes_failed.update(self._handshakes_failed)
         snapshot.retries.update(self._retries)
+        snapshot.withheld.update(self._withheld)
         snapshot.streams.update(self._streams)
         snapshot.searches.update(self._searches)
         snapshot.reloads.update(self._reloads)
         snapshot.loaded[()] = self._loaded
+        snapshot.clients[()] = self._clients()
         for pool in self._pools().values():
             snapshot.streams[pool.name,] += 0
+            snapshot.queued[pool.name,] = len(pool.queue)
             snapshot.generations[pool.name,] = pool.ring_generation
+            snapshot.ejections[pool.name,] = pool.fitness.ejections
+            for member in pool.members:
+                snapshot.up[pool.name, member.backend.id] = int(member.up and not member.ejected)
             for member in pool.everyone:
                 key = pool.name, member.backend.id
                 snapshot.in_flight[key] = member.in_flight
-                snapshot.draining[key] = int(not member.fit)
+                snapshot.draining[key] = int(member.withdrawn)
         snapshot.pins["task",] = len(self._pins)
         snapshot.evicted[()] = self._pins.evicted
         snapshot.store_up[()] = int(self._pins.up)

@@ -20,9 +20,9 @@ from proxy.routing.ownership import pin_key
 from proxy.routing.pools import Pool
 from proxy.routing.rounds import ConnectionMemory, Rounds
 from proxy.routing.routes import RoutingTable
-from proxy.wire.client import feed_head
 from proxy.wire.limits import MAX_HEAD
 from proxy.wire.request_head import RequestHead, RequestHeadReader
+from proxy.wire.request_reader import feed_head
 
 PIN_WAIT = 2.0
 """Seconds that the pin store has for all it is asked."""
@@ -30,7 +30,7 @@ PIN_WAIT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The head of a request that nobody sent. Raises ValueError for a part that is more than one line."""
+    """The head of a request that nobody sent. Raises ValueError for a part that would be read as more than that."""
 
     verb: str = "POST"
     target: str = "/mcp"
@@ -46,6 +46,8 @@ class Question:
             if "\r" in part or "\n" in part:
                 raise ValueError("a line break within the method, the path or a header field")
             part.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError
+        if any(":" in name for name, _ in self.fields):
+            raise ValueError("a colon within the name of a header field")
 
     @property
     def has_host(self) -> bool:

@@ -18,6 +18,7 @@ from proxy.routing.ring_report import DEFAULT_KEYS, MOST_KEYS, WrongChange, repo
 from proxy.routing.telling import as_text, as_values
 
 TOKEN_VARIABLE = "MCP_ROUTING_PROXY_TOKEN"  # noqa: S105 - the name of the variable that holds it
+_DISCOVERED = "only a running proxy knows the members of pools that discover them (--admin asks it):"
 _OFFLINE = "offline: nothing is in flight, no pins are known, and no backend has asked back"
 
 AddCommand = Callable[..., argparse.ArgumentParser]
@@ -109,7 +110,9 @@ def _explained_offline(question: Question, options: argparse.Namespace) -> str:
     """As a proxy with this configuration would answer that has just started."""
     config = replace(load(options.config, os.environ), log=Log(access=False))
     explanation = asyncio.run(Proxy(config).explain(question))
-    explanation = replace(explanation, notes=(*explanation.notes, _OFFLINE))
+    discovering = [pool.name for pool in config.pools.values() if pool.discover is not None]
+    unknown = (f"{_DISCOVERED} {', '.join(discovering)}",) if discovering else ()
+    explanation = replace(explanation, notes=(*explanation.notes, *unknown, _OFFLINE))
     return json.dumps(as_values(explanation)) if options.json else as_text(explanation)
 
 
@@ -120,6 +123,8 @@ def _ring(options: argparse.Namespace) -> int:
         near = nearest(options.pool, pools)
         hint = f"; did you mean {near!r}?" if near else ""
         raise WrongUse(f"no pool {options.pool!r}: there is {', '.join(pools)}{hint}")
+    if pool.discover is not None:
+        raise WrongUse(f"pool {pool.name}: its members are discovered, and only a running proxy knows them")
     weights = {backend.id: backend.weight for backend in pool.backends}
     try:
         report = ring_report(weights, add=options.add, remove=options.remove, keys=options.keys)

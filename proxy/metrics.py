@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from proxy.snapshot import BUCKETS, Histogram, Snapshot, Values
 
-Held: TypeAlias = Mapping[tuple[str, str], int]
-"""Tasks held by each (pool, backend id); those with none may be missing."""
+Held: TypeAlias = Mapping[tuple[str, str], int | None]
+"""Tasks held by each (pool, backend id), None where that is not known; those with none may be missing."""
 
 _LE = (*map(str, BUCKETS), "+Inf")
 _PLATFORM = PlatformCollector(registry=None)  # python_info
@@ -26,6 +26,10 @@ class Metrics:
         self._version = version
         self._snapshot = snapshot
         self._held = held
+
+    def snapshot(self) -> Snapshot:
+        """The numbers that are told, as they were last heard of."""
+        return self._snapshot()
 
     async def render(self) -> tuple[bytes, str]:
         """Everything in Prometheus's text format, and the content type of that."""
@@ -53,7 +57,11 @@ class _Families:
         self._responses = {values: count for values, count in snapshot.responses.items() if values[:2] in backends}
         self._tasks: dict[Values, float] = {}
         if held is not None:
-            self._tasks = {(pool, backend): held.get((pool, backend), 0) for pool, backend in backends}
+            self._tasks = {
+                (pool, backend): count
+                for pool, backend in backends
+                if (count := held.get((pool, backend), 0)) is not None
+            }
 
     def collect(self) -> Iterator[Metric]:
         now = self._snapshot
@@ -68,12 +76,22 @@ class _Families:
         yield _own("request_bytes_total", "Bytes of request bodies.", "pool", now.bytes_in)
         yield _own("response_bytes_total", "Bytes of response bodies.", "pool", now.bytes_out)
         yield _own("client_hangups_total", "Clients that left before the end.", "", {(): now.hangups[()]})
+        yield _own("tls_handshake_failures_total", "Clients' handshakes that failed.", "reason", now.handshakes_failed)
         yield _own("unlearned_total", "Answers about tasks that left no pin.", "reason", now.unlearned)
         yield _own("retries_total", "Attempts after one that failed.", "pool reason", now.retries)
+        yield _own("retries_withheld_total", "Repeats that were not safe, or too many.", "pool method", now.withheld)
+        yield _own("ejections_total", "Backends taken out for failures in a row.", "pool", now.ejections)
         yield _own("streams_open", "Responses of server-sent events under way.", "pool", now.streams)
+        yield _own("client_connections", "Connections of clients.", "", {(): now.clients[()]})
+        yield _own("queued", "Requests that wait for others to end.", "pool", now.queued)
         yield _own("backend_in_flight", "Requests under way.", "pool backend", now.in_flight)
-        yield _own("backend_draining", "1 if it takes no new work.", "pool backend", now.draining)
+        yield _own("backend_up", "0 if probes or failures keep it from new work.", "pool backend", now.up)
+        yield _own("backend_draining", "1 if an operator keeps it from new work.", "pool backend", now.draining)
         yield _own("tasks_held", "Tasks not known to have ended.", "pool backend", self._tasks)
+        yield _own("discovered_backends", "Members that were discovered.", "pool", now.discovered)
+        yield _own("discovery_failures_total", "Looks that told nothing.", "pool reason", now.discovery_failures)
+        answered = "When discovery answered last."
+        yield _own("discovery_last_success_timestamp_seconds", answered, "pool", now.discovery_success)
         yield _own("ring_generation", "How often the ring was built.", "pool", now.generations)
         yield _own("config_reloads_total", "Changes of the configuration.", "outcome", now.reloads)
         loaded = "When the configuration in force was loaded."

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +20,13 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+
+
+def raise_limits() -> None:
+    """Lets this process open as many descriptors as it may: the usual limit of 1024 is for programs that use select."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # where the system refuses what it names, what there is has to do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def hold_signals() -> None:

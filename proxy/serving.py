@@ -1,6 +1,7 @@
 """`serve`: a proxy from its start to its end, in one process or as a supervisor of several, and its signals.
 
-SIGTERM and SIGINT drain it, SIGHUP puts the changed file in force, SIGUSR2 starts a new generation in its place.
+SIGTERM and SIGINT drain it, SIGHUP puts the changed file in force, SIGUSR2 starts a new generation in its place. With
+`watch` a change of the files is noticed without a signal.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import logging
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,15 @@ from typing import Protocol
 from proxy.app import Proxy
 from proxy.background import Background
 from proxy.config import Config, ConfigError, parse, read_file
+from proxy.control.reload import Reload
 from proxy.process import PASSED_ON, hold_signals
 from proxy.routing.pools import Pool, Standing
+from proxy.watching import Watch
 from proxy.workers.sockets import Endpoints, Given, endpoints_of, take_given
 from proxy.workers.succession import Predecessor, notify, start_successor
 from proxy.workers.supervisor import Supervisor
+
+_LOOK = 1.0  # seconds between looks at the files, where they are watched
 
 log = logging.getLogger("proxy")
 
@@ -55,36 +60,92 @@ class Source:
 
     def __init__(self, path: Path, environ: Mapping[str, str], workers: int | None = None) -> None:
         self.name = str(path)
-        self._path = path
+        self.path = path
         self._environ = environ
         self._workers = workers
 
     def read(self) -> tuple[Config, str]:
         """The configuration, and its YAML. Raises ConfigError."""
-        text = read_file(self._path)
+        text = read_file(self.path)
         config = parse(text, self.name, self._environ)
         return (config if self._workers is None else replace(config, workers=self._workers)), text
 
 
-async def serve(source: Source) -> Process | None:
+class Reloading:
+    """Puts the configuration of a source in force in a service, as it is each time."""
+
+    def __init__(self, source: Source) -> None:
+        self.service: Proxy | Supervisor | None = None
+        """Where, once it runs."""
+        self.files: tuple[Path, ...] = (source.path,)
+        """The files that what is in force came from."""
+        self._source = source
+        self._watch = Watch(self.files)
+
+    def read(self) -> tuple[Config, str]:
+        """The configuration for the start, and its YAML. Raises ConfigError."""
+        config, text = self._source.read()
+        self._note(config)
+        self._watch = Watch(self.files)
+        return config, text
+
+    def now(self) -> str | None:
+        """Puts it in force; None, or the mistakes for which the one before stays."""
+        service = self.service
+        if service is None:
+            return "the proxy does not serve yet"
+        self._watch = Watch(self.files)  # first: what changes while it is read is a change
+        try:
+            config, text = self._source.read()
+            if isinstance(service, Supervisor):
+                service.apply(config, text)
+            else:
+                service.apply(config)
+        except (ConfigError, ValueError) as error:
+            service.counts.reloaded(ok=False)
+            log.error("the new configuration is refused, the one before stays in force:\n%s", error)
+            return str(error)
+        service.counts.reloaded(ok=True)
+        before = self.files
+        self._note(config)
+        if self.files != before:
+            self._watch = Watch(self.files)
+        log.info("the new configuration is in force")
+        return None
+
+    def if_changed(self) -> None:
+        """The same, if one of the files has changed since the look before the last."""
+        if self._watch.changed(self.files):
+            log.info("the configuration has changed")
+            self.now()
+
+    def _note(self, config: Config) -> None:
+        self.files = (self._source.path, *config.files)
+        for warning in config.warnings:
+            log.warning("%s", warning)
+
+
+async def serve(source: Source, *, watch: bool = False) -> Process | None:
     """Serves until SIGTERM or SIGINT, or until a new generation serves in its place, whose process it returns then.
 
-    Raises ConfigError, and OSError when it cannot listen.
+    `watch`: a change of the configuration's files is noticed. Raises ConfigError, and OSError when it cannot listen.
     """
     stop, renew = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGHUP, signal.SIGUSR2):  # before they mean something they must not end the process
         loop.add_signal_handler(number, log.warning, "%s comes too early", number.name)
+    reloading = Reloading(source)
     with _cut_short(stop):
         given = take_given(os.environ, os.getpid())
         predecessor = None if given.channel is None else Predecessor(given.channel)
-        config, text = source.read()
+        config, text = reloading.read()
         standings = {} if predecessor is None else await predecessor.standings()
-        service = await _started(config, text, source, given, standings)
+        service = await _started(config, text, source, given, standings, reloading.now)
+        reloading.service = service
     if stop.is_set():
         log.info("told to end before it served")
         return None
-    loop.add_signal_handler(signal.SIGHUP, _reload, service, source)
+    loop.add_signal_handler(signal.SIGHUP, reloading.now)
     loop.add_signal_handler(signal.SIGUSR2, renew.set)
     log.info(
         "serving on %s port %d, admin on %s port %d",
@@ -96,7 +157,7 @@ async def serve(source: Source) -> Process | None:
     if predecessor is not None:
         predecessor.relieve(service.set_draining)
     notify(f"MAINPID={os.getpid()}\nREADY=1")
-    successor = await _until_over(service, stop, renew)
+    successor = await _until_over(service, stop, renew, reloading.if_changed if watch else None)
     log.info("draining, at most %g s", config.drain)
     if successor is None:
         notify("STOPPING=1")
@@ -135,14 +196,14 @@ def _cut_short(stop: asyncio.Event) -> Iterator[None]:
 
 
 async def _started(
-    config: Config, text: str, source: Source, given: Given, standings: Mapping[str, Standing]
+    config: Config, text: str, source: Source, given: Given, standings: Mapping[str, Standing], reload: Reload
 ) -> Proxy | Supervisor:
     if config.workers == 1:
         proxy = Proxy(config, standings=standings)
-        await proxy.start(given)
+        await proxy.start(given, reload)
         return proxy
     endpoints = await endpoints_of(config, config.workers, given)
-    supervisor = Supervisor(config, text, source.name, endpoints, standings=standings)
+    supervisor = Supervisor(config, text, source.name, endpoints, standings=standings, reload=reload)
     try:
         await supervisor.start()
     except BaseException:
@@ -151,9 +212,13 @@ async def _started(
     return supervisor
 
 
-async def _until_over(service: Service, stop: asyncio.Event, renew: asyncio.Event) -> Process | None:
-    """Waits for the end; the process of the next generation, if there is one."""
+async def _until_over(
+    service: Service, stop: asyncio.Event, renew: asyncio.Event, look: Callable[[], None] | None
+) -> Process | None:
+    """Waits for the end, looking for changes meanwhile; the process of the next generation, if there is one."""
     background = Background()
+    if look is not None:
+        background.loop("look for changes of the configuration", _LOOK, look)
     stopped = background.spawn(stop.wait(), "await the end")
     try:
         while not stop.is_set():
@@ -175,18 +240,3 @@ async def _until_over(service: Service, stop: asyncio.Event, renew: asyncio.Even
 def _pass_on(successor: Process, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):  # it has ended
         successor.send_signal(number)
-
-
-def _reload(service: Proxy | Supervisor, source: Source) -> None:
-    try:
-        config, text = source.read()
-        if isinstance(service, Supervisor):
-            service.apply(config, text)
-        else:
-            service.apply(config)
-    except (ConfigError, ValueError) as error:
-        service.counts.reloaded(ok=False)
-        log.error("the new configuration is refused, the one before stays in force:\n%s", error)
-    else:
-        service.counts.reloaded(ok=True)
-        log.info("the new configuration is in force")

@@ -127,29 +127,38 @@ class Snapshot:
         self.bytes_in = Counted()
         self.bytes_out = Counted()
         self.hangups = Counted()
+        self.handshakes_failed = Counted()
         self.unlearned = Counted()
         self.retries = Counted()
+        self.withheld = Counted()
         self.reloads = Counted()
         self.evicted = Counted()
+        self.ejections = Counted()
         self.restarts = Counted()  # of workers that died; known to who starts them
+        self.discovery_failures = Counted()  # as all of discovery, known to the one process that does it
         self.cpu = Counted()  # seconds
         self.durations = Histograms()
         self.first_bytes = Histograms()
 
         self.streams = Series()
+        self.queued = Series()
+        self.clients = Series()
         self.in_flight = Series()  # has a series for every backend there is
         self.pins = Series()
         self.workers = Series()
+        self.discovered = Series()
         self.resident = Series()  # bytes, as `virtual`
         self.virtual = Series()
         self.open_files = Series()
 
+        self.up = Least()  # 1 unless probes or failures keep a backend from new work
         self.generations = Least()
         self.loaded = Least()  # when the configuration in force was loaded, in seconds since 1970, as `started`
         self.store_up = Least()
         self.max_files = Least()
         self.started = Least()
         self.draining = Most()
+        self.discovery_success = Most()  # in seconds since 1970
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Snapshot) and vars(self) == vars(other)

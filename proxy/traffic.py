@@ -8,32 +8,52 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from proxy.access_log import AccessLog, StandardOutput
 from proxy.background import Background
-from proxy.config import Config
+from proxy.certificates import server_context
+from proxy.config import Config, PoolConfig
 from proxy.config.addresses import bracketed
 from proxy.counts import Counts
 from proxy.explaining import Explainer, Question
-from proxy.parts import admission_of, close_all, fixed, lane_of, pin_store_of, trust_of
+from proxy.membership import in_force, membership, with_those_before, with_those_of
+from proxy.parts import (
+    SURPLUS,
+    admission_of,
+    client_contexts,
+    close_all,
+    connect,
+    fixed,
+    lane_of,
+    most_clients,
+    pin_store_of,
+    trust_of,
+)
 from proxy.pins.held import tasks_held
 from proxy.pins.store import PinStore
+from proxy.routing.backends import Backend
 from proxy.routing.errors import Draining, ProxyError
 from proxy.routing.explanation import Explanation
+from proxy.routing.fitness import news
 from proxy.routing.pools import Standing
 from proxy.routing.rounds import News, Rounds
 from proxy.routing.routes import RoutingTable
 from proxy.wire.client import ClientConnection
-from proxy.wire.destination import Directory, Lane
+from proxy.wire.destination import Lane
+from proxy.wire.directory import Directory
 from proxy.wire.exchange import Exchange
+from proxy.wire.handshakes import Handshakes
 from proxy.wire.listener import Listener
+from proxy.wire.patience import TICK, Patience
 from proxy.wire.request_head import RequestHead, RequestHeadReader
 from proxy.wire.search import Searches
 from proxy.wire.surroundings import Surroundings
+from proxy.wire.turns import admit
 
 _CUT_LIMIT = 1.0  # seconds for clients to take what was sent when the drain is over
-_SWEEP = 0.5  # seconds between looks at idle backend connections
+_TENDED = 500  # clients looked at in one turn of the loop, which takes less than a millisecond
+_TEND = 0.5  # seconds between looks at ejections that end and shares that grow
 _FORGET = 1.0  # seconds between looks at members that departed
 _PART_EVERY = 0.25  # seconds between looks at clients while draining
 _LOG_EVERY = 0.1  # seconds a line of the access log may wait
@@ -59,6 +79,10 @@ class Traffic:
         told: Callable[[News], None] | None = None,
     ) -> None:
         self.heads = RequestHeadReader(config.wanted_fields)
+        limits = config.listen.limits
+        self.patience = Patience(head=limits.head, body=limits.body, idle=limits.idle)
+        self._most_clients = most_clients(config.listen)
+        self._full = False  # as far as the log has told
         self.clients: set[ClientConnection] = set()
         """Those connected now."""
         self.draining = False
@@ -75,15 +99,23 @@ class Traffic:
         self.trusts = trust_of(config.listen)
         self._clock = clock
         self._alone = told is None
+        self._server_context = None if config.listen.tls is None else server_context(config.listen.tls)
+        self._client_contexts = client_contexts(config.pools.values(), {})
         self.lanes: dict[str, Lane] = {}
         for name, pool in config.pools.items():
             standing = None if standings is None else standings.get(name)
-            self.lanes[name] = lane_of(pool, clock, standing=standing, tells=told is not None)
+            whole = with_those_of(pool, standing)
+            self.lanes[name] = lane_of(
+                whole, clock, standing=standing, tells=told is not None, contexts=self._client_contexts
+            )
         self.rounds = Rounds(clock, told=told)
         self.searches = Searches(self.background)
         self.pools = {name: lane.pool for name, lane in self.lanes.items()}
         access_log = AccessLog(StandardOutput(), config.log.format, time.time) if config.log.access else None
-        self.counts = Counts(pools=lambda: self.pools, pins=pins, access_log=access_log)
+        self.counts = Counts(
+            pools=lambda: self.pools, pins=pins, access_log=access_log, clients=lambda: len(self.clients)
+        )
+        self._handshakes = Handshakes(failed=self.counts.handshake_failed)
         self._around = Surroundings(
             directory=Directory(RoutingTable(config.routes), self.lanes, pins, self.rounds, clock),
             searches=self.searches,
@@ -103,7 +135,10 @@ class Traffic:
     def begin_work(self) -> None:
         """Starts what is done beside the requests."""
         self.pins.start()
-        self.background.loop("close idle backend connections", _SWEEP, self._sweep)
+        if self._most_clients < self._config.listen.limits.connections // 2:
+            log.warning("at most %d clients are served, since there are no descriptors for more", self._most_clients)
+        self.background.loop("end what has been idle or slow for too long", TICK, self._sweep)
+        self.background.loop("tend the pools' fitness", _TEND, self._tend)
         if self._alone:
             self.background.loop("forget departed backends", _FORGET, self._forget_departed)
         if self.counts.access_log is not None:
@@ -122,30 +157,53 @@ class Traffic:
             return
         for number in sockets.keys() - self._listeners.keys():
             own = sockets[number].dup()
-            self._listeners[number] = Listener(own, lambda: ClientConnection(self), background=self.background)
+            self._listeners[number] = Listener(own, self._newcomer, background=self.background, has_room=self._has_room)
 
     def apply(self, config: Config) -> None:
         """Makes another configuration the one in force: pools, routes, and who is admitted. Streams and pins live on.
 
-        Raises ValueError, and changes nothing, if it differs in what is only read at the start.
+        Raises ValueError, and changes nothing, if it differs in what is only read at the start, or if its certificates
+        cannot be loaded.
         """
         changed = fixed(self._config, config)
         if changed:
             raise ValueError(f"only a restart can change {', '.join(changed)}")
-        lanes = {
-            name: lane_of(pool, self._clock, self.lanes.get(name), tells=not self._alone)
-            for name, pool in config.pools.items()
-        }
+        # Files are read here, before anything is changed; connections that stand keep what they were made with.
+        contexts = client_contexts(config.pools.values(), self._client_contexts)
+        if config.listen.tls != self._config.listen.tls:
+            self._server_context = None if config.listen.tls is None else server_context(config.listen.tls)
+        lanes = {}
+        for name, pool in config.pools.items():
+            whole = with_those_before(pool, self._config.pools.get(name), self.pools.get(name))
+            lanes[name] = lane_of(whole, self._clock, self.lanes.get(name), tells=not self._alone, contexts=contexts)
+        self._client_contexts = contexts
         around = self._around
         around.directory = Directory(RoutingTable(config.routes), lanes, self.pins, around.rounds, self._clock)
         around.admission = admission_of(config.listen, config.pools.values())
         self.heads = RequestHeadReader(config.wanted_fields)
         self.trusts = trust_of(config.listen)
+        limits = config.listen.limits
+        self.patience.set_limits(head=limits.head, body=limits.body, idle=limits.idle)
+        self._most_clients = most_clients(config.listen)
         for lane in self.lanes.values():
             if lane.pool.name not in lanes:
                 close_all(lane.connections)
         self.lanes, self._config = lanes, config
         self.pools = {name: lane.pool for name, lane in lanes.items()}
+
+    async def set_found(self, pool: str, found: Sequence[Backend]) -> None:
+        """Makes these the discovered members of a pool, if it discovers any."""
+        members = await membership(pool, found, lambda: self._config, lambda: self.pools.get(pool))
+        if members is not None:
+            lane = self.lanes[pool]
+            lane.pool.replace(members.pool.backends, ring=members.ring)
+            lane.pool.incomplete = False
+            connect(members.pool, lane.pool, lane.connections, self._clock, self._client_contexts)
+
+    @property
+    def in_force(self) -> list[PoolConfig]:
+        """The pools' configurations, with the backends that they have now."""
+        return in_force(self._config, self.pools.values())
 
     async def drain(self) -> None:
         """Accepts no more, lets what is under way finish within the configured time, then closes everything."""
@@ -153,6 +211,7 @@ class Traffic:
         self.accept_from({})
         for listener in self._left:
             await listener.settled()
+        await self._handshakes.settled()
         self.background.loop("part with clients", _PART_EVERY, self._part)
         try:
             async with asyncio.timeout(self._config.drain if self.clients else None):
@@ -203,6 +262,20 @@ class Traffic:
         )
         return await explainer.explain(question)
 
+    def _has_room(self) -> bool:
+        """True if one more client may be accepted, be it to be refused."""
+        listeners = (*self._listeners.values(), *self._left)
+        connected = len(self.clients) + len(self._handshakes) + sum(listener.arriving for listener in listeners)
+        return connected < self._most_clients + SURPLUS
+
+    def _newcomer(self) -> asyncio.Protocol:
+        """What receives the bytes of a connection that was accepted."""
+        context = self._server_context
+        return self._connection() if context is None else self._handshakes.newcomer(context, self._connection)
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self)
+
     # ---- ClientSide
     def begin(self, client: ClientConnection, head: RequestHead) -> Exchange:
         exchange = Exchange(self._around, client, head)
@@ -215,6 +288,11 @@ class Traffic:
     def opened(self, client: ClientConnection) -> None:
         self.clients.add(client)
         self._no_clients.clear()
+        if len(self.clients) > self._most_clients:
+            client.serve_once()
+            if not self._full:
+                self._full = True
+                log.warning("more than %d clients are connected: those beyond are refused", self._most_clients)
         if self.draining:
             client.retire(Draining("the proxy is shutting down"))
 
@@ -228,12 +306,25 @@ class Traffic:
         for client in list(self.clients):
             client.retire(Draining("the proxy is shutting down: listen again"))
 
-    def _sweep(self) -> None:
-        for client in list(self.clients):
-            client.notice_departure()
+    async def _sweep(self) -> None:
+        now = self._clock()
+        self.patience.tick()
+        self._full = self._full and len(self.clients) >= self._most_clients
+        clients = list(self.clients)
+        for first in range(0, len(clients), _TENDED):
+            for client in clients[first : first + _TENDED]:
+                client.tend(now)
+            await asyncio.sleep(0)  # everybody else's turn
         for lane in self.lanes.values():
+            admit(lane.pool.queue)
             for connections in lane.connections.values():
                 connections.close_idle()
+
+    def _tend(self) -> None:
+        now = self._clock()
+        for name, pool in self.pools.items():
+            for text in news(pool.fitness.tend(now)):
+                log.warning("%s/%s", name, text)
 
     async def _forget_departed(self) -> None:
         """Drops members that left the configuration and have nothing left to serve."""
@@ -245,5 +336,5 @@ class Traffic:
             return
         for lane, member in departed:
             tasks = held.get((lane.pool.name, member.backend.id), 0)
-            if member.is_done(tasks=tasks, life=self._config.pins.ttl, now=self._clock()):
+            if tasks is not None and member.is_done(tasks=tasks, life=self._config.pins.ttl, now=self._clock()):
                 lane.pool.forget(member)

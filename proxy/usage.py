@@ -17,8 +17,8 @@ def usage() -> Snapshot:
     """A snapshot of these numbers alone. Without /proc, those that are only told there have no series."""
     snapshot = Snapshot()
     snapshot.cpu[()] = time.process_time()
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY:
+    limit = descriptor_limit()
+    if limit is not None:
         snapshot.max_files[()] = limit
     try:
         # The name in parentheses may hold anything, parentheses too; fields count from the state behind it.
@@ -32,6 +32,12 @@ def usage() -> Snapshot:
     except OSError:
         pass
     return snapshot
+
+
+def descriptor_limit() -> int | None:
+    """How many descriptors this process may open; None: as many as it likes."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 @cache  # it stays, and the file grows with the machine

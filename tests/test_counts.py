@@ -113,12 +113,17 @@ async def test_lessons_retries_and_streams_are_counted(scene: Scene) -> None:
     scene.counts.unlearned("store_failed")
     scene.counts.retried("agents", "connect_failed")
     scene.counts.retried("agents", "connect_failed")
+    scene.counts.withheld("agents", "tools/call")
+    scene.counts.withheld("agents", "acme/secret-1")
+    scene.counts.withheld("agents", "acme/secret-2")
     scene.counts.stream_opened("agents")
     scene.counts.stream_opened("agents")
     scene.counts.stream_closed("agents")
     read = await scene.read()
     assert read("unlearned_total", reason="store_failed") == 1
     assert read("retries_total", pool="agents", reason="connect_failed") == 2
+    assert read("retries_withheld_total", pool="agents", method="tools/call") == 1
+    assert read("retries_withheld_total", pool="agents", method="other") == 2
     assert read("streams_open", pool="agents") == 1
     assert read("streams_open", pool="gpu") == 0
 
@@ -142,14 +147,22 @@ async def test_state_is_read_at_the_scrape(scene: Scene) -> None:
 
 async def test_pins_and_held_tasks_are_read_at_the_scrape(scene: Scene) -> None:
     assert isinstance(scene.pins, MemoryPinStore)
-    for number in range(5):  # two more than there is room for
+    for number in range(3):
         scene.pins.put(pin_key("agents", f"t{number}"), "agents", "b", ttl=None)
+    read = await scene.read()
+    assert read("pins", kind="task") == 3
+    assert read.series("tasks_held") == {
+        (("backend", "a"), ("pool", "agents")): 0,
+        (("backend", "b"), ("pool", "agents")): 3,
+        (("backend", "a"), ("pool", "gpu")): 0,
+    }
+    for number in range(2):  # there is no room for more: how many are held is not known now
+        scene.pins.put(pin_key("agents", f"u{number}"), "agents", "b", ttl=None)
     read = await scene.read()
     assert read("pins", kind="task") == 3
     assert read("pins_evicted_total") == 2
     assert read.series("tasks_held") == {
         (("backend", "a"), ("pool", "agents")): 0,
-        (("backend", "b"), ("pool", "agents")): 3,
         (("backend", "a"), ("pool", "gpu")): 0,
     }
 

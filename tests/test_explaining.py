@@ -25,7 +25,8 @@ from proxy.routing.ownership import PinKey, pin_key, session_tag, short_digest
 from proxy.routing.pools import STRANGE, ListenRule, Pool, RingKey
 from proxy.routing.rounds import ConnectionMemory, Rounds
 from proxy.routing.routes import Match, Pattern, ProtocolCondition, Route, RoutingTable
-from proxy.wire.destination import Destination, Directory, Lane, ListenPlan, SearchPlan
+from proxy.wire.destination import Destination, Lane, ListenPlan, SearchPlan
+from proxy.wire.directory import Directory
 from proxy.wire.request_head import RequestHeadReader
 
 MODERN = ("MCP-Protocol-Version", "2026-07-28")
@@ -454,6 +455,7 @@ class PoolPlan:
     tagged: bool
     turns: bool
     listen: ListenRule
+    incomplete: bool
 
     def make(self, name: str) -> Pool:
         pool = pool_of(
@@ -473,12 +475,13 @@ class PoolPlan:
         for member, count in zip(pool.everyone, self.busy, strict=False):
             for _ in range(count):
                 pool.start(member, 0.0)
+        pool.incomplete = self.incomplete
         return pool
 
 
 POOL_PLANS = st.builds(
     PoolPlan,
-    ids=st.sampled_from([("a",), ("a", "b"), ("a", "b", "c"), ("a", "b", "c", "d")]),
+    ids=st.sampled_from([(), ("a",), ("a", "b"), ("a", "b", "c"), ("a", "b", "c", "d")]),
     gone=st.just(0),
     drained=st.frozensets(st.sampled_from("abcd"), max_size=3),
     busy=st.lists(st.integers(0, 3), max_size=4).map(tuple),
@@ -489,7 +492,8 @@ POOL_PLANS = st.builds(
     tagged=st.booleans(),
     turns=st.booleans(),
     listen=st.sampled_from(["one", "all"]),
-).flatmap(lambda plan: st.integers(0, len(plan.ids) - 1).map(lambda gone: replace(plan, gone=gone)))
+    incomplete=st.sampled_from([False, False, True]),
+).flatmap(lambda plan: st.integers(0, len(plan.ids)).map(lambda gone: replace(plan, gone=gone)))
 
 
 FIELDS = st.lists(

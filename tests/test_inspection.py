@@ -44,6 +44,21 @@ def test_ring_prints_what_a_change_moves(config: str, capsys: pytest.CaptureFixt
     assert lines[-1].startswith("the change moves ")
 
 
+def test_members_that_are_discovered_are_left_to_a_running_proxy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "proxy.yaml"
+    file.write_text("pools: {a: {discover: {dns: 'a.test:1'}}}\nroutes: [{name: r, pool: a}]\n")
+    assert typed("ring", "-c", str(file), "--pool", "a") == 2
+    assert "pool a: its members are discovered, and only a running proxy knows them" in capsys.readouterr().err
+    assert typed("explain", "-c", str(file), *MODERN) == 0
+    shown = capsys.readouterr().out
+    assert "only a running proxy knows the members of pools that discover them (--admin asks it): a\n" in shown
+    assert "no_backend" in shown
+    assert typed("check", str(file)) == 0
+    assert 'discover: {dns: "a.test:1", path: /mcp, scheme: http, hold: 10s}' in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

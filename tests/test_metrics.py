@@ -29,13 +29,22 @@ FAMILIES = {
     "mcp_proxy_request_bytes": "counter",
     "mcp_proxy_response_bytes": "counter",
     "mcp_proxy_client_hangups": "counter",
+    "mcp_proxy_tls_handshake_failures": "counter",
     "mcp_proxy_unlearned": "counter",
     "mcp_proxy_retries": "counter",
+    "mcp_proxy_retries_withheld": "counter",
     "mcp_proxy_streams_open": "gauge",
+    "mcp_proxy_client_connections": "gauge",
+    "mcp_proxy_queued": "gauge",
     "mcp_proxy_backend_in_flight": "gauge",
+    "mcp_proxy_backend_up": "gauge",
     "mcp_proxy_backend_draining": "gauge",
+    "mcp_proxy_ejections": "counter",
     "mcp_proxy_tasks_held": "gauge",
     "mcp_proxy_ring_generation": "gauge",
+    "mcp_proxy_discovered_backends": "gauge",
+    "mcp_proxy_discovery_failures": "counter",
+    "mcp_proxy_discovery_last_success_timestamp_seconds": "gauge",
     "mcp_proxy_pins": "gauge",
     "mcp_proxy_pins_evicted": "counter",
     "mcp_proxy_build_info": "gauge",
@@ -129,8 +138,16 @@ async def test_a_scrape_survives_a_store_that_fails(caplog: pytest.LogCaptureFix
     assert "secret" not in caplog.text
 
 
-def told(snapshot: Snapshot, held: Mapping[tuple[str, str], int] | None = None) -> Reading:
+def told(snapshot: Snapshot, held: Mapping[tuple[str, str], int | None] | None = None) -> Reading:
     return reading_of(families_of(exposition(snapshot, held=held, version="1.2.3")[0]))
+
+
+def test_a_backend_whose_count_nobody_knows_has_no_series() -> None:
+    read = told(Scene().counts.snapshot(), {("agents", "a"): None, ("agents", "b"): 2})
+    assert read.series("tasks_held") == {
+        (("backend", "b"), ("pool", "agents")): 2,
+        (("backend", "a"), ("pool", "gpu")): 0,
+    }
 
 
 def test_two_processes_are_told_as_one() -> None:

@@ -11,12 +11,16 @@ from proxy.snapshot import BUCKETS, Counted, Histogram, Histograms, Least, Most,
 
 COUNTERS = {
     *("requests", "responses", "decisions", "searches", "rejected", "bytes_in", "bytes_out", "hangups"),
-    *("unlearned", "retries", "reloads", "evicted", "restarts", "cpu"),
+    *("handshakes_failed", "unlearned", "retries", "withheld", "ejections", "reloads", "evicted", "restarts", "cpu"),
+    "discovery_failures",
 }
 HISTOGRAMS = {"durations", "first_bytes"}
-SUMMED = {"streams", "in_flight", "pins", "workers", "resident", "virtual", "open_files"}
-LEAST = {"generations", "loaded", "store_up", "max_files", "started"}
-MOST = {"draining"}
+SUMMED = {
+    *("streams", "queued", "clients", "in_flight", "pins", "workers", "resident", "virtual", "open_files"),
+    "discovered",
+}
+LEAST = {"up", "generations", "loaded", "store_up", "max_files", "started"}
+MOST = {"draining", "discovery_success"}
 FAMILIES = set(vars(Snapshot()))
 
 

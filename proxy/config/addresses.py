@@ -24,7 +24,7 @@ _DOTS = re.compile(r"/\.{1,2}(?:/|$)|//|%2e|%2f|%5c", re.IGNORECASE)
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 _ADDRESS = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
-_BACKEND = "http://HOST[:PORT][/PATH]"
+BACKEND_URL = "http[s]://HOST[:PORT][/PATH]"
 REDIS_URL = "redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or unix://[[USER]:PASSWORD@]/PATH[?db=DATABASE]"
 """What `redis_url` takes."""
 _WORD = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
@@ -42,6 +42,7 @@ class BackendUrl:
     host: str
     port: int
     path: str | None
+    tls: bool
 
 
 def listen_address(field: Field) -> tuple[str, int] | None:
@@ -49,7 +50,7 @@ def listen_address(field: Field) -> tuple[str, int] | None:
     text = field.text(_ADDRESS)
     if text is None:
         return None
-    parts = _split_authority(text)
+    parts = split_authority(text)
     if parts is None or parts[1] is None:
         field.problem(allowed=_ADDRESS)
         return None
@@ -62,7 +63,7 @@ def allowed_host(field: Field) -> str | None:
     text = field.text(allowed)
     if text is None:
         return None
-    parts = _split_authority(text)
+    parts = split_authority(text)
     if parts is None or parts[1] == 0:
         field.problem(allowed=allowed)
         return None
@@ -77,7 +78,7 @@ def allowed_origin(field: Field) -> str | None:
     if text is None:
         return None
     url = _URL.fullmatch(text)
-    parts = None if url is None or url["rest"] else _split_authority(url["authority"])
+    parts = None if url is None or url["rest"] else split_authority(url["authority"])
     if url is None or parts is None or parts[1] == 0:
         field.problem(allowed=allowed)
         return None
@@ -105,29 +106,30 @@ def network(field: Field) -> Network | None:
 
 def backend_url(field: Field) -> BackendUrl | None:
     """A backend's URL; the path is None where there is none."""
-    text = field.text(_BACKEND)
+    text = field.text(BACKEND_URL)
     if text is None:
         return None
     url = _URL.fullmatch(text)
     if url is None:
-        field.problem(found="a value with @, which is not shown" if "@" in text else None, allowed=_BACKEND)
+        field.problem(found="a value with @, which is not shown" if "@" in text else None, allowed=BACKEND_URL)
         return None
     if "@" in url["authority"]:
-        field.problem(found="a URL with user info, which is not shown", allowed=f"{_BACKEND}, without user info")
+        field.problem(found="a URL with user info, which is not shown", allowed=f"{BACKEND_URL}, without user info")
         return None
-    if url["scheme"].lower() != "http":
-        if not field.is_not_yet(url["scheme"].lower(), _BACKEND):
-            field.problem(allowed=_BACKEND)
+    scheme = url["scheme"].lower()
+    if scheme not in ("http", "https"):
+        field.problem(allowed=BACKEND_URL)
         return None
-    parts, path = _split_authority(url["authority"]), url["rest"]
+    parts, path = split_authority(url["authority"]), url["rest"]
     if parts is None or parts[1] == 0:
-        field.problem(allowed=_BACKEND)
+        field.problem(allowed=BACKEND_URL)
     elif "?" in path or "#" in path:
-        field.problem(found="a URL with a query or fragment", allowed=f"{_BACKEND}, without query and fragment")
-    elif path and (_PATH.fullmatch(path) is None or _DOTS.search(path)):
-        field.problem(allowed=f"{_BACKEND}, with a path of plain segments")
+        field.problem(found="a URL with a query or fragment", allowed=f"{BACKEND_URL}, without query and fragment")
+    elif path and not plain_path(path):
+        field.problem(allowed=f"{BACKEND_URL}, with a path of plain segments")
     else:
-        return BackendUrl(parts[0], 80 if parts[1] is None else parts[1], path or None)
+        port = _DEFAULT_PORTS[scheme] if parts[1] is None else parts[1]
+        return BackendUrl(parts[0], port, path or None, scheme == "https")
     return None
 
 
@@ -140,7 +142,7 @@ def redis_url(field: Field) -> str | None:
     if _REDIS_SOCKET.fullmatch(text) is not None:
         return text
     url = _REDIS.fullmatch(text)
-    parts = None if url is None else _split_authority(url["authority"])
+    parts = None if url is None else split_authority(url["authority"])
     if parts is not None and parts[1] != 0:
         return text
     as_written = isinstance(field.node, Scalar) and field.node.text == text
@@ -194,7 +196,13 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _split_authority(text: str) -> tuple[str, int | None] | None:
+def plain_path(text: str) -> bool:
+    """True for a path that a backend may have: no query, no dot segments, nothing that could be read in two ways."""
+    return _PATH.fullmatch(text) is not None and _DOTS.search(text) is None
+
+
+def split_authority(text: str) -> tuple[str, int | None] | None:
+    """Host, without brackets and in lower case, and port of HOST[:PORT]; None where it is something else."""
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         return None

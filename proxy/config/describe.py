@@ -4,14 +4,19 @@ The text is a configuration again: unless something is masked, reading it gives 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 
+from proxy.certificates import ClientTls
 from proxy.config.addresses import bracketed, without_password
-from proxy.config.values import Config, Pins, PoolConfig
+from proxy.config.values import ClientLimits, Config, DnsRecipe, Pins, PoolConfig, Recipe
 from proxy.routing.backends import Backend
 from proxy.routing.headers import is_secret
+from proxy.routing.health import Health
+from proxy.routing.outliers import OutlierRule
 from proxy.routing.pools import RingKey
+from proxy.routing.queueing import Limits
 from proxy.routing.routes import Match, Pattern, Route
 
 _MASKED = "***"
@@ -22,7 +27,8 @@ _UNITS = (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001))  # seconds
 
 def describe(config: Config) -> str:
     """What `check` prints."""
-    return "\n".join((*_table(config.routes), "", *_settings(config), ""))
+    warnings = [f"# Warning: {' '.join(warning.split())}" for warning in config.warnings]
+    return "\n".join((*warnings, *_table(config.routes), "", *_settings(config), ""))
 
 
 def _table(routes: Iterable[Route]) -> Iterator[str]:
@@ -59,9 +65,11 @@ def _settings(config: Config) -> Iterator[str]:
     listen, admin = config.listen, config.admin
     yield "listen:"
     yield f"  address: {_text(f'{bracketed(listen.host)}:{listen.port}')}"
+    yield "  # tls: clients speak plain HTTP" if listen.tls is None else f"  tls: {_files(listen.tls.files)}"
     for key, values in (("allowed_hosts", listen.allowed_hosts), ("allowed_origins", listen.allowed_origins)):
         yield f"  # {key}: not checked" if values is None else f"  {key}: {_list(values)}"
     yield f"  trusted_proxies: {_list(map(str, listen.trusted_proxies))}"
+    yield f"  limits: {{{_client_limits(listen.limits)}}}"
     yield "admin:"
     yield f"  address: {_text(f'{bracketed(admin.host)}:{admin.port}')}"
     yield "  # token: none" if admin.token is None else f"  token: {_text(_MASKED)}"
@@ -86,8 +94,12 @@ def _pins(pins: Pins) -> Iterator[str]:
 
 
 def _pool(pool: PoolConfig) -> Iterator[str]:
+    every = pool.comment_every
     yield f"  {_text(pool.name)}:"
-    yield "    backends:"
+    if pool.discover is not None:
+        yield f"    discover: {{{', '.join(_recipe(pool.discover))}}}"
+    if pool.backends or pool.discover is None:
+        yield "    backends:"
     for backend in pool.backends:
         yield f"      - {_backend(backend)}"
     yield f"    balance: {pool.balance}"
@@ -98,13 +110,70 @@ def _pool(pool: PoolConfig) -> Iterator[str]:
     yield f"    sessions: {'sticky' if pool.sticky else 'off'}"
     yield f"    listen: {pool.listen}"
     yield f"    host: {pool.host}"
-    yield f"    timeouts: {{connect: {_duration(pool.connect_timeout)}, owner_wait: {_duration(pool.owner_wait)}}}"
+    if pool.tls is not None:
+        yield f"    tls: {_client_tls(pool.tls)}"
+    yield f"    {'# health: no probes' if pool.health is None else f'health: {_health(pool.health)}'}"
+    yield f"    outlier: {'off' if pool.outlier is None else _outlier(pool.outlier)}"
+    yield f"    timeouts: {{{_timeouts(pool)}}}"
+    yield f"    retry: {{attempts: {pool.retry.attempts}, budget: {pool.retry.budget}%}}"
+    yield f"    limits: {{{_limits(pool.limits)}}}"
+    yield "    # comment_every: never" if every is None else f"    comment_every: {_duration(every)}"
+
+
+def _client_limits(limits: ClientLimits) -> str:
+    head, body, idle = map(_duration, (limits.head, limits.body, limits.idle))
+    return f"connections: {limits.connections}, head: {head}, body: {body}, idle: {idle}"
+
+
+def _limits(limits: Limits) -> str:
+    per_backend = "" if limits.per_backend is None else f", per_backend: {limits.per_backend}"
+    queue = f"queue: {limits.queue}, queue_wait: {_duration(limits.queue_wait)}"
+    return f"in_flight: {limits.in_flight}{per_backend}, {queue}"
+
+
+def _timeouts(pool: PoolConfig) -> str:
+    connect, head, idle = map(_duration, (pool.connect_timeout, pool.head_timeout, pool.idle_timeout))
+    return f"connect: {connect}, head: {head}, idle: {idle}, owner_wait: {_duration(pool.owner_wait)}"
 
 
 def _backend(backend: Backend) -> str:
-    url = f"http://{backend.authority}{backend.path}"
+    url = f"{backend.origin}{backend.path}"
     parts = f"weight: {backend.weight}, drain: {_boolean(backend.drain)}"
     return f"{{id: {_text(backend.id)}, url: {_text(url)}, {parts}}}"
+
+
+def _recipe(recipe: Recipe) -> Iterator[str]:
+    if isinstance(recipe, DnsRecipe):
+        yield f"dns: {_text(f'{recipe.name}:{recipe.port}')}"
+        if recipe.resolver is not None:
+            host, port = recipe.resolver
+            yield f"resolver: {_text(f'{bracketed(host)}:{port}')}"
+    else:
+        yield f"file: {_text(str(recipe.pattern))}"
+    yield f"path: {_text(recipe.path)}"
+    yield f"scheme: {'https' if recipe.tls else 'http'}"
+    yield f"hold: {_duration(recipe.hold)}"
+
+
+def _health(health: Health) -> str:
+    what = "discover: true" if health.path is None else f"path: {_text(health.path)}"
+    times = f"interval: {_duration(health.interval)}, timeout: {_duration(health.timeout)}"
+    return f"{{{what}, {times}, rise: {health.rise}, fall: {health.fall}}}"
+
+
+def _outlier(rule: OutlierRule) -> str:
+    limits = f"ejection: {_duration(rule.ejection)}, max_ejected: {rule.max_ejected}%"
+    return f"{{consecutive: {rule.consecutive}, {limits}}}"
+
+
+def _files(files: Mapping[str, Path], **more: str) -> str:
+    parts = {**{key: _text(str(path)) for key, path in files.items()}, **more}
+    return f"{{{', '.join(f'{key}: {text}' for key, text in parts.items())}}}"
+
+
+def _client_tls(tls: ClientTls) -> str:
+    named = {} if tls.server_name is None else {"server_name": _text(tls.server_name)}
+    return _files(tls.files, **named, verify=_boolean(tls.verify))
 
 
 def _ring_key(key: RingKey) -> str:

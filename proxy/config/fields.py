@@ -21,6 +21,7 @@ Word = TypeVar("Word", bound=str)
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 _ESCAPED = "$${"
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17}|[1-9][0-9]{0,2}(?:_[0-9]{3}){1,5})")
+_PERCENT = re.compile(r"(0|[1-9][0-9]{0,2})%")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -90,6 +91,16 @@ class Field:
             self.problem(allowed=allowed)
             return None
         return seconds
+
+    def percent(self, low: int, high: int) -> int | None:
+        """A whole number of percent from low to high, written with the sign."""
+        allowed = f"a percentage from {low}% to {high}%"
+        text = self.text(allowed)
+        match = None if text is None else _PERCENT.fullmatch(text)
+        if text is not None and (match is None or not low <= int(match[1]) <= high):
+            self.problem(allowed=allowed)
+            return None
+        return None if match is None else int(match[1])
 
     def choice(self, words: Sequence[Word]) -> Word | None:
         """One of the words."""

@@ -76,4 +76,5 @@ def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
         log=log,
         workers=workers,
         drain=drain,
+        warnings=tuple(report.warnings),
     )

@@ -1,17 +1,31 @@
 """The section pools: backends, balancing, and what else holds for all requests to a pool."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from proxy.config.addresses import BackendUrl, backend_url, bracketed
+from proxy.certificates import ClientTls
+from proxy.config.addresses import BACKEND_URL, BackendUrl, backend_url, bracketed
+from proxy.config.discover import read_discover
 from proxy.config.fields import Field, Section
+from proxy.config.health import read_health, read_outlier
+from proxy.config.limits import read_limits
 from proxy.config.names import NAMES, TOKENS, condition_instead, header_problem, is_name, is_token
 from proxy.config.reading import Scalar
-from proxy.config.values import DEFAULT_CONNECT_TIMEOUT, DEFAULT_OWNER_WAIT, Balance, HostRule, PoolConfig
+from proxy.config.tls import read_pool_tls
+from proxy.config.values import Balance, HostRule, PoolConfig, Recipe
+from proxy.config.waiting import Timeouts, read_retry, read_timeouts
 from proxy.routing.backends import Backend
 from proxy.routing.pools import MOST_LISTENERS, ListenRule, RingKey, State
+from proxy.routing.queueing import USUAL_LIMITS
+from proxy.routing.retries import ONE_REPEAT
 
+_KEYS = (
+    *("backends", "discover", "balance", "ring_key", "tasks", "sessions", "listen", "host"),
+    *("health", "outlier", "timeouts", "retry", "limits", "comment_every"),
+    "tls",
+)
 _BALANCES: tuple[Balance, ...] = get_args(Balance)
 _STATES: tuple[State, ...] = get_args(State)
 _LISTEN_RULES: tuple[ListenRule, ...] = get_args(ListenRule)
@@ -37,12 +51,6 @@ class _Tasks:
     owner_tag: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Timeouts:
-    connect: float = DEFAULT_CONNECT_TIMEOUT
-    owner_wait: float = DEFAULT_OWNER_WAIT
-
-
 def read_pools(field: Field | None) -> dict[str, ReadPool]:
     """`pools:`, all of them, also those with mistakes."""
     if field is None:
@@ -58,25 +66,36 @@ def read_pools(field: Field | None) -> dict[str, ReadPool]:
 
 
 def _pool(name: str, field: Field) -> ReadPool | None:
-    section = field.section("backends", "balance", "ring_key", "tasks", "sessions", "listen", "host", "timeouts")
+    section = field.section(*_KEYS)
     if section is None:
         return None
     balance: Balance | None = section.read("balance", lambda balance: balance.choice(_BALANCES), None)
     tasks = section.read("tasks", _tasks, _Tasks())
-    timeouts = section.read("timeouts", _timeouts, _Timeouts())
+    timeouts = section.read("timeouts", read_timeouts, Timeouts())
+    discover = read_discover(section.get("discover"))
+    backends = _backends(section)
     config = PoolConfig(
         name,
-        _backends(section),
+        backends,
         "least_in_flight" if balance is None else balance,
         ring_key=section.read("ring_key", _ring_key, None),
         owner_tag=tasks.owner_tag,
         host=section.read("host", lambda host: host.choice(_HOST_RULES), "preserve"),
         connect_timeout=timeouts.connect,
+        head_timeout=timeouts.head,
+        idle_timeout=timeouts.idle,
         owner_wait=timeouts.owner_wait,
         state=tasks.state,
         search=tasks.search,
         sticky=section.read("sessions", lambda sessions: sessions.choice(("sticky", "off")), "sticky") == "sticky",
         listen=section.read("listen", lambda listen: listen.choice(_LISTEN_RULES), "one"),
+        tls=_tls(section, backends, discover),
+        health=section.read("health", lambda health: read_health(health, _paths(backends, discover)), None),
+        outlier=read_outlier(section.get("outlier")),
+        retry=section.read("retry", read_retry, ONE_REPEAT),
+        comment_every=section.read("comment_every", Field.duration, None),
+        limits=section.read("limits", read_limits, USUAL_LIMITS),
+        discover=discover,
     )
     if config.listen == "all" and len(config.backends) > MOST_LISTENERS:
         section.read("listen", lambda listen: _too_many(listen, len(config.backends)), None)
@@ -100,8 +119,19 @@ def _too_many(field: Field, backends: int) -> None:
     )
 
 
+def _tls(section: Section, backends: Sequence[Backend], discover: Recipe | None) -> ClientTls | None:
+    over_tls = [backend.tls for backend in backends] + ([] if discover is None else [discover.tls])
+    return read_pool_tls(section.get("tls"), over_tls)
+
+
+def _paths(backends: Sequence[Backend], discover: Recipe | None) -> set[str]:
+    return {backend.path for backend in backends} | (set() if discover is None else {discover.path})
+
+
 def _backends(section: Section) -> tuple[Backend, ...]:
-    field = section.require("backends", "a list of backends, at least one")
+    if "discover" in section and "backends" not in section:
+        return ()
+    field = section.require("backends", "a list of backends, at least one; or `discover`, where they are found")
     if field is None:
         return ()
     backends: list[Backend] = []
@@ -127,7 +157,7 @@ def _backend(field: Field) -> Backend | None:
     section = field.section("id", "url", "weight", "drain")
     if section is None:
         return None
-    url_field = section.require("url", "http://HOST[:PORT][/PATH]")
+    url_field = section.require("url", BACKEND_URL)
     url = None if url_field is None else backend_url(url_field)
     backend_id = section.read("id", _backend_id, None)
     weight = section.read("weight", lambda weight: weight.integer(1, _HEAVIEST), 1)
@@ -143,7 +173,8 @@ def _as_url(field: Field) -> Field:
 def _made(url: BackendUrl, backend_id: str | None, weight: int, *, drain: bool) -> Backend:
     if backend_id is None:
         backend_id = f"{bracketed(url.host)}:{url.port}"
-    return Backend(backend_id, url.host, url.port, "/mcp" if url.path is None else url.path, weight, drain)
+    path = "/mcp" if url.path is None else url.path
+    return Backend(backend_id, url.host, url.port, path, weight, drain, url.tls)
 
 
 def _backend_id(field: Field) -> str | None:
@@ -194,13 +225,3 @@ def _owner_tag(field: Field) -> re.Pattern[str] | None:
         field.problem(message=f"no group {_TAG_GROUP}", allowed=f"(?P<{_TAG_GROUP}>...) around the backend's id")
         return None
     return pattern
-
-
-def _timeouts(field: Field) -> _Timeouts | None:
-    section = field.section("connect", "owner_wait")
-    if section is None:
-        return None
-    return _Timeouts(
-        section.read("connect", Field.duration, DEFAULT_CONNECT_TIMEOUT),
-        section.read("owner_wait", Field.duration, DEFAULT_OWNER_WAIT),
-    )

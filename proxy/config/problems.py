@@ -50,12 +50,18 @@ class Report:
 
     source: str
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What is no mistake and may still surprise: `key: what about it`."""
 
     def add(
         self, line: int | None, key: str, *, found: str = "", allowed: str = "", message: str = "", near: str = ""
     ) -> None:
         """Notes one mistake; reading goes on."""
         self.problems.append(Problem(self.source, line, key, found, allowed, message, near))
+
+    def warn(self, key: str, message: str) -> None:
+        """Notes what an operator should know."""
+        self.warnings.append(f"{key}: {message}")
 
     def raise_any(self) -> None:
         """Raises ConfigError if there was a mistake."""

@@ -82,6 +82,22 @@ def read_yaml(text: str, report: Report) -> Node | None:
     return _Reading(report).node(root, "")
 
 
+def read_plain(text: str, source: str) -> Any:
+    """A whole text as lists, dicts, text and None; `source` names it in messages. Raises ConfigError."""
+    report = Report(source)
+    root = read_yaml(text, report)
+    report.raise_any()
+    return None if root is None else _plain(root)
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node, Items):
+        return [_plain(item) for item in node.items]
+    if isinstance(node, Table):
+        return {key: _plain(entry.value) for key, entry in node.entries.items()}
+    return None if node.null else node.text
+
+
 def key_path(parent: str, key: str) -> str:
     """The full path of a key; a key that is no plain word is quoted."""
     plain = key if key and all(char.isalnum() or char in "_.-" for char in key) and key.isascii() else quoted(key)

@@ -13,7 +13,9 @@ from proxy.config.addresses import (
     redis_url,
 )
 from proxy.config.fields import Field
+from proxy.config.limits import read_client_limits
 from proxy.config.reading import Scalar
+from proxy.config.tls import read_listen_tls
 from proxy.config.values import MOST_WORKERS, Admin, Listen, Log, LogFormat, Network, Pins, Store
 
 _TOKEN = re.compile(r"[!-~]+")  # what an Authorization field can carry without quoting
@@ -30,7 +32,7 @@ def read_listen(field: Field | None) -> Listen:
     if isinstance(field.node, Scalar):
         host, port = listen_address(field) or (default.host, default.port)
         return Listen(host, port)
-    section = field.section("address", "allowed_hosts", "allowed_origins", "trusted_proxies")
+    section = field.section("address", "allowed_hosts", "allowed_origins", "trusted_proxies", "tls", "limits")
     if section is None:
         return default
     host, port = section.read("address", listen_address, (default.host, default.port))
@@ -40,6 +42,8 @@ def read_listen(field: Field | None) -> Listen:
         allowed_hosts=section.read("allowed_hosts", _allowed_hosts, None),
         allowed_origins=section.read("allowed_origins", _allowed_origins, None),
         trusted_proxies=section.read("trusted_proxies", _networks, ()),
+        tls=section.read("tls", read_listen_tls, None),
+        limits=section.read("limits", read_client_limits, default.limits),
     )
 
 

@@ -1,7 +1,7 @@
 """The admin interface: health, metrics, how the pools stand, and what operators do to them, for those who may.
 
 Rules:
-* /metrics, /healthz and /readyz are open; /api needs the token, where one is set.
+* /metrics, /healthz, /readyz and the dashboard's files are open; /api needs the token, where one is set.
 * Every request names this server in Host (a page elsewhere can point its own name at our address), and comes from no
   other origin's page. What changes something, or has a body, is a POST of JSON, which no page's form can send.
 * No answer holds a token, a task's id or a client's data.
@@ -18,12 +18,15 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from proxy.control.backends import Backends, SetDraining
+from proxy.control.dashboard import PREFIX, Page, dashboard_files, wants_page
 from proxy.control.explain import Explain, explain_handler
+from proxy.control.overview import Numbers, Overview
+from proxy.control.reload import Reload, reload_handler
 from proxy.pins.store import PinStore
 from proxy.routing.pools import Pool
 
-PATHS = ("/metrics", "/healthz", "/readyz", "/api/pools")
-POSTS = ("/api/backends/{pool}/{id}/drain", "/api/backends/{pool}/{id}/undrain", "/api/explain")
+PATHS = ("/metrics", "/healthz", "/readyz", "/api/pools", "/api/pools/{pool}/spread", "/api/overview")
+POSTS = ("/api/backends/{pool}/{id}/drain", "/api/backends/{pool}/{id}/undrain", "/api/explain", "/api/reload")
 SHUTDOWN_WAIT = 1.0
 """Seconds that answers under way have at the end; a scrape takes some milliseconds."""
 
@@ -31,8 +34,8 @@ _AUTHORITY = re.compile(r"(?:(https?)://)?(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(?::(
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
-class Scrape(Protocol):
-    """What /metrics answers."""
+class Scrape(Numbers, Protocol):
+    """What /metrics answers, and the numbers behind it."""
 
     async def render(self) -> tuple[bytes, str]:
         """The text and its content type. Never raises."""
@@ -47,29 +50,38 @@ def admin_app(
     refresh: Callable[[], Awaitable[None]],
     set_draining: SetDraining,
     explain: Explain,
+    reload: Reload,
     readiness: Callable[[], str | None],
     clock: Callable[[], float],
     version: str,
     token: str | None,
     allowed_hosts: Collection[str],
+    discovery: Callable[[], Mapping[str, object]] = dict,
 ) -> web.Application:
     """The application that serve_admin serves.
 
     `refresh` brings up to date what `pools` and `pins` give. `readiness` answers None, or why no requests should come.
     `clock`: monotonic, in seconds. `allowed_hosts` are names without port, besides the addresses the server is reached
-    at. Raises ValueError for an empty token, which would let everybody in.
+    at. `discovery`: as Backends takes it. Raises ValueError for an empty token, which would let everybody in.
     """
     if token == "":
         raise ValueError("the admin token is empty")
-    admin = _Admin(metrics, readiness, version)
-    backends = Backends(pools, pins, refresh, set_draining, clock, version)
+    files = dashboard_files()
+    admin = _Admin(metrics, files.pop("index.html"), readiness, version)
+    backends = Backends(pools, pins, refresh, set_draining, clock, version, discovery)
+    numbers = Overview(metrics, pools, refresh, version)
     app = web.Application(middlewares=[_errors_as_json, _own_host_only(allowed_hosts)])
     app.router.add_get("/", admin.index)
     app.router.add_get("/metrics", admin.metrics)
     app.router.add_get("/healthz", admin.health)
     app.router.add_get("/readyz", admin.ready)
+    for name, handler in files.items():
+        app.router.add_get(PREFIX + name, handler)
     app.router.add_get("/api/pools", _with_token(token, backends.pools))
-    for path, handler in zip(POSTS, (backends.drain, backends.undrain, explain_handler(explain)), strict=True):
+    app.router.add_get("/api/pools/{pool:[^/]+}/spread", _with_token(token, numbers.spread))
+    app.router.add_get("/api/overview", _with_token(token, numbers.overview))
+    posts = (backends.drain, backends.undrain, explain_handler(explain), reload_handler(reload))
+    for path, handler in zip(POSTS, posts, strict=True):
         # Ids may hold any character but a slash; aiohttp's own pattern would leave out braces.
         app.router.add_post(path.replace("{id}", "{id:[^/]+}"), _with_token(token, _json_only(handler)))
     return app
@@ -108,16 +120,22 @@ class _Admin:
     def __init__(
         self,
         metrics: Scrape,
+        page: Page,
         readiness: Callable[[], str | None],
         version: str,
     ) -> None:
         self._metrics = metrics
+        self._page = page
         self._readiness = readiness
         self._version = version
 
     async def index(self, request: web.Request) -> web.Response:
+        """The dashboard for a browser; for others what there is."""
+        if wants_page(request):
+            return await self._page(request)
         return web.json_response(
-            {"name": "mcp-routing-proxy", "version": self._version, "paths": PATHS, "posts": POSTS}
+            {"name": "mcp-routing-proxy", "version": self._version, "paths": PATHS, "posts": POSTS},
+            headers={hdrs.VARY: hdrs.ACCEPT},
         )
 
     async def metrics(self, request: web.Request) -> web.Response:

@@ -24,16 +24,22 @@ class SetDraining(Protocol):
 
 
 def standing(pool: Pool, member: Member, held: Held | None, now: float) -> dict[str, object]:
-    """What a backend has to do, as values for JSON. `held`: None where the store does not say; `now`: monotonic."""
+    """How a backend stands and what it has to do, as values for JSON.
+
+    `held`: None where the store does not say; `now`: monotonic. `ejected`: seconds left.
+    """
     unfinished = None if held is None else held.get((pool.name, member.backend.id), 0)
     sessions = member.recent_sessions(now)
     return {
         "departed": member.departed,
         "draining": member.draining,
+        "up": member.up,
+        "ejected": max(0.0, round(member.conduct.until - now, 1)) if member.ejected else None,
+        "probe": member.probe or None,
         "in_flight": member.in_flight,
         "unfinished_tasks": unfinished,
         "recent_sessions": sessions,
-        "empty": not member.fit and member.in_flight == 0 and unfinished == 0 and sessions == 0,
+        "empty": member.withdrawn and member.in_flight == 0 and unfinished == 0 and sessions == 0,
     }
 
 
@@ -48,8 +54,11 @@ class Backends:
         set_draining: SetDraining,
         clock: Callable[[], float],
         version: str,
+        discovery: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
+        """`discovery`: how it stands with each pool that has it, by name."""
         self._pools = pools
+        self._discovery = discovery
         self._pins = pins
         self._refresh = refresh
         self._set_draining = set_draining
@@ -60,15 +69,18 @@ class Backends:
         """All pools with all their backends, those that departed included."""
         await self._refresh()
         held, now = await tasks_held(self._pins), self._clock()
+        discovery = self._discovery()
         pools = [
             {
                 "name": pool.name,
                 "ring_generation": pool.ring_generation,
+                "discovery": discovery.get(pool.name),
                 "backends": [
                     {
                         "id": member.backend.id,
                         "address": member.backend.authority,
                         "weight": member.backend.weight,
+                        "discovered": member.backend.discovered,
                         **standing(pool, member, held, now),
                     }
                     for member in pool.everyone

@@ -34,6 +34,7 @@ class MemoryPinStore:
         self._entries: OrderedDict[PinKey, _Entry] = OrderedDict()
         self._held: Counter[tuple[str, str]] = Counter()
         self._deadlines: list[tuple[float, PinKey]] = []
+        self._doubts: dict[tuple[str, str], float] = {}  # until when it is not known how much each holds
         self._pins: dict[str, Pin] = {}  # one value per backend, shared by all its entries
         self._evicted = 0
 
@@ -91,7 +92,7 @@ class MemoryPinStore:
         if key in self._entries:
             self._drop(key)
 
-    def held(self) -> Mapping[tuple[str, str], int]:
+    def held(self) -> Mapping[tuple[str, str], int | None]:
         now, deadlines = self._clock(), self._deadlines
         while deadlines and deadlines[0][0] <= now:
             queued, key = heapq.heappop(deadlines)
@@ -103,7 +104,9 @@ class MemoryPinStore:
                 self._release(entry)
             else:
                 self._queue(key, entry)
-        return dict(self._held)
+        for holder in [holder for holder, until in self._doubts.items() if until <= now]:
+            del self._doubts[holder]
+        return {**self._held, **dict.fromkeys(self._doubts)}
 
     def holder(self, key: PinKey) -> tuple[str, str] | None:
         """(pool, backend id) that holds this task; None once it has ended, or is not known. Not a use of the pin."""
@@ -152,7 +155,14 @@ class MemoryPinStore:
                 if len(self._entries) < self._capacity:
                     return
                 self._evicted += 1
+                self._doubt(self._entries[oldest])
             self._drop(oldest)
+
+    def _doubt(self, entry: _Entry) -> None:
+        """A task at work loses its pin: until it would have ended, nobody knows how many its backend holds."""
+        if entry.holder is not None:
+            until = entry.expires if entry.deadline is None else entry.deadline
+            self._doubts[entry.holder] = max(until, self._doubts.get(entry.holder, until))
 
     def _drop(self, key: PinKey) -> None:
         self._release(self._entries.pop(key))

@@ -3,7 +3,7 @@
 What this process knows is answered at once; the rest is asked for. That an owner is new is told before the answer
 comes; that a task lives or has ended is told behind the scenes, and now and then. While Redis is down, what is known
 here still serves, and what was to be told is kept and told when Redis is back. The bound on all pins is Redis's own
-`maxmemory`; `capacity` bounds what one process knows.
+`maxmemory`, with a policy that drops only keys that expire; `capacity` bounds what one process knows.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import TypeVar
 from proxy.background import Background
 from proxy.pins.redis_cache import Known, KnownPins
 from proxy.pins.redis_scripts import (
+    INFO,
     Holder,
     Mode,
     counting,
     counts_in,
-    evicted_in,
     forgetting,
     holder_in,
     reading,
@@ -45,8 +45,6 @@ class RedisPinStore:
         self._known = KnownPins(capacity=capacity)
         self._writer = RedisWriter(url, self._known, clock=clock, background=background)
         self._link = self._writer.link
-        self._evicted = 0
-        self._evicted_before: int | None = None
 
     def __len__(self) -> int:
         """Pins known to this process."""
@@ -59,8 +57,8 @@ class RedisPinStore:
 
     @property
     def evicted(self) -> int:
-        """Keys that Redis dropped for want of room, its other users' included, since `held` was first asked."""
-        return self._evicted
+        """Keys that Redis dropped for want of room, its other users' included, since this process first met it."""
+        return self._writer.room.evicted
 
     @property
     def unwritten(self) -> int:
@@ -150,17 +148,20 @@ class RedisPinStore:
         self._link.send(forgetting(key), done)
         return answer
 
-    def held(self) -> Answer[Mapping[Holder, int]]:
-        answer: asyncio.Future[Mapping[Holder, int]] = asyncio.get_running_loop().create_future()
+    def held(self) -> Answer[Mapping[Holder, int | None]]:
+        answer: asyncio.Future[Mapping[Holder, int | None]] = asyncio.get_running_loop().create_future()
 
         def done(reply: object) -> None:
-            if isinstance(reply, list) and reply:
-                _answer(answer, counts_in(reply))
-                self._writer.note_epoch(reply[0])
-            else:
+            if not isinstance(reply, list) or not reply:
                 _fail(answer, _error(reply))
+                return
+            if self._writer.room.counts_known(self._clock(), life=self._ttl):
+                _answer(answer, counts_in(reply))
+            else:
+                _fail(answer, PinStoreError("Redis may have dropped what it was told of held tasks"))
+            self._writer.note_epoch(reply[0])
 
-        self._link.send(("INFO", "stats"), self._note_evicted)
+        self._link.send(INFO, self._writer.note_info)
         self._link.send(counting(), done)
         return answer
 
@@ -203,15 +204,6 @@ class RedisPinStore:
         before = self._known.look_up(key, self._clock(), use=False)
         if before is not None and before.holder != owner:
             self._known.drop(key)
-
-    def _note_evicted(self, info: object) -> None:
-        count = evicted_in(info)
-        if count is None:
-            return
-        if self._evicted_before is not None:
-            # A smaller number than before: Redis was started anew, and counts from nothing.
-            self._evicted += count - self._evicted_before if count >= self._evicted_before else count
-        self._evicted_before = count
 
 
 def _error(reply: object) -> PinStoreError:

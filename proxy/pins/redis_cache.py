@@ -6,6 +6,7 @@
 * What Redis knows is brought up to date when it is off by more than `TOLD_EVERY` seconds or a quarter of the time that
   the server gave, whichever is less. So a task that is polled many times a second costs a write now and then.
 * What could not be told is unwritten: the latest of each pin, the oldest forgotten first.
+* What Redis lost is unwritten as well, and told after that, the last used first.
 """
 
 from collections import OrderedDict
@@ -86,6 +87,7 @@ class KnownPins:
         self._capacity = min(capacity, MOST_KNOWN)
         self._known: OrderedDict[PinKey, Known] = OrderedDict()
         self._unwritten: OrderedDict[PinKey, Unwritten] = OrderedDict()
+        self._lost: dict[PinKey, None] = {}  # in order
         self._pins: dict[Holder, tuple[Holder, Pin]] = {}  # one of each, shared by all
 
     def __len__(self) -> int:
@@ -93,8 +95,8 @@ class KnownPins:
 
     @property
     def unwritten(self) -> int:
-        """Pins of which something could not be told."""
-        return len(self._unwritten)
+        """Pins of which something could not be told, or is to be told again."""
+        return len(self._unwritten) + len(self._lost)
 
     def look_up(self, key: PinKey, now: float, *, use: bool = True) -> Known | None:
         """The pin if it is known and lives; `use`: this is one."""
@@ -113,7 +115,7 @@ class KnownPins:
 
     def is_current(self, key: PinKey, known: Known, now: float) -> bool:
         """True if it may be answered without asking: what is unwritten is newer than what Redis would say."""
-        return now < known.fresh or key in self._unwritten
+        return now < known.fresh or key in self._unwritten or key in self._lost
 
     def learn(self, key: PinKey, holder: Holder, now: float, *, expires: float) -> Known:
         """Redis named the holder, and when its life ends. Of the same holder more may be known, and stays so."""
@@ -144,16 +146,17 @@ class KnownPins:
     def drop(self, key: PinKey) -> None:
         """Knows nothing of it any more, and has nothing to write."""
         self._known.pop(key, None)
-        self._unwritten.pop(key, None)
+        self.tell_no_more(key)
 
     # ---- what could not be told
     def is_unwritten(self, key: PinKey) -> bool:
         """True if something is yet to be told of it."""
-        return key in self._unwritten
+        return key in self._unwritten  # what was lost waits for nothing: whoever has a newer word tells it at once
 
     def tell_no_more(self, key: PinKey) -> None:
         """Redis was told something newer."""
         self._unwritten.pop(key, None)
+        self._lost.pop(key, None)
 
     def put_off(self, key: PinKey, known: Known, mode: Mode) -> None:
         """This is to be told later, and is what this process knows."""
@@ -163,18 +166,29 @@ class KnownPins:
             mode = max(mode, before[0])
         known.told = None
         self._unwritten[key] = (mode, known)
+        self._lost.pop(key, None)
         if len(self._unwritten) > MOST_UNWRITTEN:
             self._unwritten.popitem(last=False)
 
-    def restore(self, now: float) -> None:
-        """Redis lost its data: all that is known and lives is to be told again."""
-        for key, known in list(self._known.items()):
+    def restore(self, now: float) -> set[Holder]:
+        """Redis lost its data: all that is known and lives is to be told again. Returns whose it is."""
+        holders = set()
+        for key, known in reversed(self._known.items()):
+            known.told = None
             if known.expires > now and key not in self._unwritten:
-                self.put_off(key, known, Mode.RESTORE)
+                self._lost[key] = None
+                holders.add(known.holder)
+        return holders
 
     def oldest_unwritten(self, most: int, now: float) -> list[tuple[PinKey, Unwritten]]:
-        """The oldest of what is unwritten and lives. It stays unwritten until it is `written`."""
+        """The oldest of what is unwritten and lives; if there is none, of what is lost. It stays so until `written`."""
         oldest = list(islice(self._unwritten.items(), most))
+        if not oldest:
+            lost = [(key, self._known.get(key)) for key in islice(self._lost, most)]
+            for key, known in lost:
+                if known is None:  # others were used since
+                    del self._lost[key]
+            oldest = [(key, (Mode.RESTORE, known)) for key, known in lost if known is not None]
         for key, (_, known) in oldest:
             if known.expires <= now:
                 self.drop(key)
@@ -182,5 +196,7 @@ class KnownPins:
 
     def written(self, key: PinKey, told: Unwritten) -> None:
         """Redis was told this, which may not be the latest any more."""
-        if self._unwritten.get(key) is told:
+        if told[0] is Mode.RESTORE:
+            self._lost.pop(key, None)
+        elif self._unwritten.get(key) is told:
             del self._unwritten[key]

@@ -36,7 +36,7 @@ from redis.exceptions import (
 )
 
 from proxy.background import Background
-from proxy.pins.redis_scripts import Command
+from proxy.pins.redis_scripts import INFO, Command
 from proxy.pins.store import PinStoreError
 
 Done = Callable[[object], None]
@@ -48,6 +48,7 @@ MOST_TOGETHER = 500  # commands; some 100 KB, and 5 ms of Redis's time
 MOST_WAITING = 20_000  # commands; more could not be answered in time
 _CONNECT_LIMIT = 2.0  # seconds for the connection, TLS, the password and the scripts
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
+_SERVED = 1.0  # seconds; a connection that was good for so long makes up for the failures before it
 _QUIET = 1.0  # seconds without a command, after which one is sent to see whether Redis is there
 
 _USELESS = (
@@ -147,10 +148,10 @@ class Link:
         pause = _FIRST_PAUSE
         while True:
             connection = self._kind(**self._settings, protocol=2, driver_info=None, socket_timeout=None)
-            connected = loop.time()
+            served_from = float("inf")
             try:
                 await self._connect(connection)
-                connected = loop.time()
+                served_from = loop.time()
                 while True:
                     if await self._rest() and await connection.can_read():
                         break  # it was closed meanwhile, or says what nobody asked
@@ -164,8 +165,8 @@ class Link:
                 self._go_down("it failed")
             finally:
                 await connection.disconnect(nowait=True)
-            if loop.time() - connected > _LONGEST_PAUSE:  # it did serve
-                pause = _FIRST_PAUSE
+                if loop.time() - served_from > _SERVED:
+                    pause = _FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -175,9 +176,9 @@ class Link:
             commands = self._setting_up()
             await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
             replies = [await _reply(connection) for _ in commands]
-        for reply in replies:
-            if isinstance(reply, ResponseError) and not _refuses_writes(reply):
-                raise reply
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, ResponseError) and not _refuses_writes(reply) and command != INFO:
+                raise reply  # a user without INFO is served: only what was dropped is not known then
         if self._down_since is not None:
             seconds = asyncio.get_running_loop().time() - self._down_since
             log.warning("Redis answers again after %.1f s: pins are known once more", seconds)

@@ -1,23 +1,32 @@
 """Tells Redis what this process learns of pins: now, or, what could not be told, as soon as it can be.
 
-A Redis that came back may have lost its data: then it is told all that this process knows. Each Redis has a random
-word, its epoch, for as long as it keeps its data, by which that is noticed.
+A Redis that came back may have lost its data: then it is told all that this process knows, a part at a time, and for
+as long counts are not known. Each Redis has a random word, its epoch, for as long as it keeps its data, by which that
+is noticed. Only where Redis drops any key for want of room the word may be gone and the data still there.
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from proxy.background import Background
 from proxy.pins.redis_cache import Known, KnownPins, Unwritten
 from proxy.pins.redis_link import Link
-from proxy.pins.redis_scripts import Mode, holder_in, naming_epoch, setting_up
+from proxy.pins.redis_room import Room
+from proxy.pins.redis_scripts import ASKING_EPOCH, INFO, Mode, doubting, holder_in, naming_epoch, setting_up
 from proxy.pins.store import PinStoreError
 from proxy.routing.ownership import PinKey
 
 _TOGETHER = 200  # pins told later, at a time: requests under way find room between them
 _REFUSED_PAUSE = 5.0  # seconds before a Redis that refuses to write is asked again
+_RESTORED_A_SECOND = 500  # pins that Redis lost; all that a process can know in some minutes
+_BETWEEN_RESTORES = 300.0  # seconds; a Redis that loses its data again and again is not told all of them each time
+_LOOK = 10.0  # seconds between two looks at whether Redis has its data
+
+log = logging.getLogger("proxy")
 
 
 class RedisWriter:
@@ -28,8 +37,13 @@ class RedisWriter:
         self._known = known
         self._clock = clock
         self._background = background
+        self.room = Room()
         self._epoch: object = None
         self._writing = False
+        self._looking = False
+        self._warned = False
+        self._restored_at = float("-inf")
+        self._restoring_later = False
 
     def tell(self, key: PinKey, known: Known, mode: Mode, now: float) -> None:
         """Tells of a pin behind the scenes. Raises PinStoreError if that cannot be now; it is told later."""
@@ -60,14 +74,61 @@ class RedisWriter:
             self.link.send(naming, lambda reply: None)
             self.link.send(asking, lambda reply: None if reply is None else self.note_epoch(reply))
         elif isinstance(epoch, bytes):
-            if self._epoch not in (None, epoch):
-                self._known.restore(self._clock())
-                self._write_soon()
+            if self._epoch not in (None, epoch) and not self.room.dropped_since_mark:
+                self._restore()
             self._epoch = epoch
+            self.room.mark()
+
+    def note_info(self, info: object) -> None:
+        """Redis told of itself."""
+        self.room.note(info, self._clock())
+        policy = self.room.policy_that_drops_any
+        if policy and not self._warned:
+            self._warned = True
+            log.warning(
+                "Redis may drop any key by its policy %s: from the first on it is not known how many tasks are held;"
+                " with volatile-lru it drops pins only",
+                policy,
+            )
 
     def _link_came_up(self, replies: Sequence[object]) -> None:
+        self.note_info(replies[-3])
         self.note_epoch(replies[-1])
         self._write_soon()
+        if not self._looking:
+            self._looking = True
+            self._background.spawn(self._look(), "look whether Redis has its data")
+
+    async def _look(self) -> None:
+        try:
+            while self.link.up:
+                await asyncio.sleep(_LOOK)
+                with suppress(PinStoreError):  # down, or too much waits
+                    self.link.send(INFO, self.note_info)
+                    self.link.send(ASKING_EPOCH, self.note_epoch)
+        finally:
+            self._looking = False
+
+    def _restore(self) -> None:
+        """Redis lost its data. All that is known is told again; if that was done just now, in a while."""
+        now = self._clock()
+        wait = self._restored_at + _BETWEEN_RESTORES - now
+        if wait <= 0:
+            self._restored_at = now
+            holders = self._known.restore(now)
+            if self._known.unwritten > _TOGETHER:
+                with suppress(PinStoreError):
+                    took = 1.1 * self._known.unwritten / _RESTORED_A_SECOND
+                    self.link.send(doubting(holders, took), lambda reply: None)
+            self._write_soon()
+        elif not self._restoring_later:
+            self._restoring_later = True
+            self._background.spawn(self._restore_later(wait), "tell Redis again what it lost")
+
+    async def _restore_later(self, wait: float) -> None:
+        await asyncio.sleep(wait)
+        self._restoring_later = False
+        self._restore()
 
     def _told(self, key: PinKey, known: Known, mode: Mode, reply: object) -> None:
         owner = holder_in(reply)
@@ -85,13 +146,15 @@ class RedisWriter:
         """Tells what could not be told, until all of it is told or Redis is down again."""
         try:
             while self._known.unwritten and self.link.up:
-                if await self._write_some():
-                    await asyncio.sleep(_REFUSED_PAUSE)
+                some = self._known.oldest_unwritten(_TOGETHER, self._clock())
+                refused = await self._tell_all(some)
+                restored = sum(mode is Mode.RESTORE for _, (mode, _) in some)
+                await asyncio.sleep(_REFUSED_PAUSE if refused else restored / _RESTORED_A_SECOND)
         finally:
             self._writing = False
 
-    async def _write_some(self) -> bool:
-        """Tells the oldest; True if Redis refused some of it."""
+    async def _tell_all(self, some: Sequence[tuple[PinKey, Unwritten]]) -> bool:
+        """Tells what is unwritten; True if Redis refused some of it."""
         now, left, refused = self._clock(), 1, False
         all_told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -111,7 +174,7 @@ class RedisWriter:
                 self._told(key, known, mode, reply)
             count_down()
 
-        for key, later in self._known.oldest_unwritten(_TOGETHER, now):
+        for key, later in some:
             left += 1
             mode, known = later
             try:

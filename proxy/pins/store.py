@@ -63,8 +63,8 @@ class PinStore(Protocol):
         """Drops the pin. Does nothing without one."""
         ...
 
-    def held(self) -> Answer[Mapping[tuple[str, str], int]]:
-        """How many tasks each (pool, backend id) holds; pairs with none may be missing."""
+    def held(self) -> Answer[Mapping[tuple[str, str], int | None]]:
+        """How many tasks each (pool, backend id) holds, None where nobody knows; those with none may be missing."""
         ...
 
     def start(self) -> None:

@@ -16,6 +16,11 @@ class Candidate(Protocol):
     def backend(self) -> Backend: ...
 
     @property
+    def weight(self) -> float:
+        """Its share of new work relative to the others now; more than 0, and an integer but for a short time."""
+        ...
+
+    @property
     def in_flight(self) -> int:
         """Requests this proxy has under way at the backend."""
         ...
@@ -45,13 +50,14 @@ class RoundRobin:
     name = "round_robin"
 
     def __init__(self) -> None:
-        self._credit: dict[str, int] = {}
+        self._credit: dict[str, float] = {}
 
     def pick(self, candidates: Sequence[C]) -> C:
-        credit, total = self._credit, 0
-        best, most = candidates[0], None
+        credit, best = self._credit, candidates[0]
+        total: float = 0
+        most: float | None = None
         for candidate in candidates:
-            weight = candidate.backend.weight
+            weight = candidate.weight
             total += weight
             owed = credit[candidate.backend.id] = credit.get(candidate.backend.id, 0) + weight
             if most is None or owed > most:
@@ -72,7 +78,7 @@ class LeastInFlight:
         least: float | None = None
         equals: list[C] = []
         for candidate in candidates:
-            load = candidate.in_flight / candidate.backend.weight
+            load = candidate.in_flight / candidate.weight
             if least is None or load < least:
                 least, equals = load, [candidate]
             elif load == least:

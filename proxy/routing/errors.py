@@ -23,6 +23,8 @@ class ProxyError(Exception):
     retry_after: ClassVar[int | None] = None
     """Seconds for the `Retry-After` field, or None for no such field."""
     nothing_sent: ClassVar[bool] = False
+    backend_fault: ClassVar[bool] = False
+    """True if it counts against the backend: enough of them in a row, and it is ejected."""
 
     def code_for(self, *, modern: bool) -> int:
         """The JSON-RPC code for a client of this era; legacy clients never see -32020 (they would switch era)."""
@@ -119,6 +121,22 @@ class OwnerUnknown(ProxyError):
     retry_after = 1
 
 
+class Overloaded(ProxyError):
+    """All that may be under way is, and nothing more may wait; or this process has no descriptor left to dial with."""
+
+    reason = "overloaded"
+    status = 503
+    retry_after = 1
+    nothing_sent = True
+
+
+class RequestTimeout(ProxyError):
+    """The client took too long to send its request (RFC 9110, 15.5.9)."""
+
+    reason = "request_timeout"
+    status = 408
+
+
 class Draining(ProxyError):
     """The proxy is shutting down and can wait no longer."""
 
@@ -133,6 +151,7 @@ class ConnectFailed(ProxyError):
     reason = "connect_failed"
     status = 502
     nothing_sent = True
+    backend_fault = True
 
 
 class ConnectRefused(ConnectFailed):
@@ -145,6 +164,21 @@ class ConnectTimeout(ProxyError):
     reason = "connect_timeout"
     status = 504
     nothing_sent = True
+    backend_fault = True
+
+
+class HeadTimeout(ProxyError):
+    """The backend had the whole request, and no head of a response came in time."""
+
+    reason = "head_timeout"
+    status = 504
+
+
+class IdleTimeout(ProxyError):
+    """Nothing passed for too long, either way, of a request or response that was under way."""
+
+    reason = "idle_timeout"
+    status = 504
 
 
 class BackendClosed(ProxyError):
@@ -152,6 +186,7 @@ class BackendClosed(ProxyError):
 
     reason = "backend_closed"
     status = 502
+    backend_fault = True
 
 
 class BadResponse(ProxyError):

@@ -192,6 +192,8 @@ class _Case:
                 return Place(route.name, name, "session", "tag", self._standings(route, (owner,)))
         if not reachable:
             raise NoRoute("no route matches this request")
+        if any(self._pools[name].incomplete for name in reachable):
+            raise NoBackend("the backends are not all discovered yet: one of them may have this session")
         if all(self._pools[name].sticky for name in reachable):
             raise SessionOwnerGone("this session's server is not known here: initialize anew")
         self._notes.append("the session's id names no backend, and not all reachable pools keep sessions")
@@ -241,15 +243,20 @@ class _Case:
         searched = {name: route for name, route in reachable.items() if self._pools[name].search}
         if not searched:
             name, route = next(iter(reachable.items()))
+            if self._pools[name].is_missing_owners:
+                raise OwnerUnknown("the backends are not all discovered yet: one of them may have this task")
             return (self._unsearched(route, self._pools[name], task),)
+        self._doubtful = self._doubtful or any(self._pools[name].is_missing_owners for name in searched)
         if self._doubtful and self._request.method != "tasks/get":
-            raise OwnerUnknown("the owner of this task is not configured here yet")
+            raise OwnerUnknown("the owner of this task may be a backend that is not known here yet")
         asked: list[Place] = []
         candidates = 0
         for name, route in searched.items():
             pool = self._pools[name]
             if pool.state == "local":
                 members = self._standings(route, pool.everyone)
+                if not members:
+                    continue
                 place, count = Place(route.name, name, "task", "search", members), len(members)
             else:
                 try:
@@ -296,9 +303,11 @@ def _standing(route: Route, member: Member, path: str) -> Standing:
     backend = member.backend
     return Standing(
         backend.id,
-        f"http://{backend.authority}{path if route.keeps_path else backend.path}",
+        f"{backend.origin}{path if route.keeps_path else backend.path}",
         backend.weight,
         member.in_flight,
         member.draining,
         member.departed,
+        member.up,
+        member.ejected,
     )

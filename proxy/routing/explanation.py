@@ -44,6 +44,8 @@ class Standing:
     in_flight: int
     draining: bool
     departed: bool
+    up: bool = True
+    ejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

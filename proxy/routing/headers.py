@@ -4,8 +4,8 @@ Rules (MCP 2026-07-28, Streamable HTTP; RFC 9110 section 7.6.1):
 * The era is decided per request by MCP-Protocol-Version alone. A date from 2026-07-28 on is *modern*: its servers check
   the routing headers against the body, so they may be routed on. Anything else is *legacy*: they match no rule.
 * `=?base64?…?=` (markers exactly so) is decoded where a value is needed, and only there; backends get the bytes sent.
-* Hop-by-hop fields end here. So do field names that turn into a hop-by-hop or a protected one when `_` is read as `-`:
-  CGI-style servers cannot tell the two apart.
+* Hop-by-hop fields end here. So do field names that turn into a hop-by-hop or a protected one, or one that routes ask
+  for, when `_` is read as `-`: CGI-style servers cannot tell the two apart.
 """
 
 import base64
@@ -67,7 +67,7 @@ def field_kind(name: bytes, wanted: frozenset[bytes]) -> int:
         return DROPPED
     if b"_" in lower:
         dashed = lower.replace(b"_", b"-")
-        if dashed in HOP_BY_HOP or is_protected(dashed):
+        if dashed in HOP_BY_HOP or is_protected(dashed) or (dashed in wanted and lower not in wanted):
             return DROPPED
     if lower.startswith(_PARAM_PREFIX):
         return PARAM

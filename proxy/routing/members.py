@@ -1,4 +1,4 @@
-"""A backend in its pool: whether it takes new work, what it has under way, which sessions it was seen to hold."""
+"""A backend in its pool: what keeps it from new work, what it has under way, which sessions it was seen to hold."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from hashlib import blake2b
 from typing import Literal
 
 from proxy.routing.backends import Backend
+from proxy.routing.health import Hysteresis, warmth
+from proxy.routing.outliers import Conduct
 from proxy.routing.ownership import session_tag
 
 Source = Literal["pin", "tag", "search", "ring", "balance"]
@@ -22,14 +24,21 @@ class Member:
 
     __slots__ = (
         "_choices",
+        "_health",
         "_sessions",
         "backend",
+        "conduct",
         "departed",
         "draining",
+        "fit",
         "in_flight",
         "last_used",
+        "probe",
         "session_news",
         "tag",
+        "warm_since",
+        "weight",
+        "working",
     )
 
     def __init__(self, pool: str, backend: Backend, *, tells: bool = False) -> None:
@@ -40,7 +49,20 @@ class Member:
         """True while it takes no new work, by configuration or command."""
         self.departed = False
         """True once it is no longer configured."""
+        self.fit = not backend.drain
+        """True if it takes new work; the pool says so."""
+        self.conduct = Conduct()
+        """How it served lately."""
+        self.probe = ""
+        """What the last probe found, in words; "" before there was one."""
+        self.weight: float = backend.weight
+        """Its share of new work now: the backend's weight, or less after it came back."""
+        self.warm_since: float | None = None
+        """Since when its share grows; None where it has its whole share."""
+        self._health = Hysteresis()
         self.in_flight = 0
+        self.working = 0
+        """Of these, attempts that count for the limits; its pool's queue says which."""
         self.last_used = 0.0
         """When the last attempt began; monotonic, in seconds."""
         self._choices: dict[Source, Choice] = {}
@@ -53,9 +75,40 @@ class Member:
         return f"<Member {self.backend.id} in_flight={self.in_flight}>"
 
     @property
-    def fit(self) -> bool:
-        """True if it takes new work."""
-        return not self.draining and not self.departed
+    def withdrawn(self) -> bool:
+        """True if an operator has taken it out of new work."""
+        return self.draining or self.departed
+
+    @property
+    def up(self) -> bool:
+        """True unless probes say that it is down."""
+        return self._health.up
+
+    @property
+    def ejected(self) -> bool:
+        """True while it is ejected for its failures."""
+        return self.conduct.ejected
+
+    def heard(self, ok: bool, *, rise: int, fall: int) -> bool:
+        """Takes in a probe's result. True if that changed `up`."""
+        return self._health.heard(ok, rise=rise, fall=fall)
+
+    def set_up(self, up: bool) -> None:
+        """Says whether it is up; probes start anew from that."""
+        self._health = Hysteresis(up=up)
+
+    def warm_up(self, now: float) -> None:
+        """It is back: its share begins to grow. `now`: monotonic, in seconds, as below."""
+        self.warm_since = now
+        self.grow(now)
+
+    def grow(self, now: float) -> None:
+        """Gives it the share that it has by now."""
+        if self.warm_since is not None:
+            warm = warmth(now - self.warm_since)
+            self.weight = self.backend.weight * warm if warm < 1.0 else self.backend.weight
+            if warm >= 1.0:
+                self.warm_since = None
 
     def chosen(self, source: Source) -> "Choice":
         """The choice of this member; one value for each source, since every request needs one."""

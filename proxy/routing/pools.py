@@ -9,16 +9,20 @@ Rules:
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Literal
 
 from proxy.routing.backends import Backend
 from proxy.routing.balancing import BalancingPolicy, LeastInFlight
 from proxy.routing.errors import NoBackend
+from proxy.routing.fitness import Fitness
 from proxy.routing.headers import RoutingHeaders
+from proxy.routing.health import Health
 from proxy.routing.members import Choice, Member
+from proxy.routing.outliers import OutlierRule
+from proxy.routing.queueing import USUAL_LIMITS, Limits, Queue
 from proxy.routing.ring import Ring
 
 RING_LOAD = 1.25
@@ -35,7 +39,9 @@ State = Literal["local", "shared"]
 ListenRule = Literal["one", "all"]
 """Where a subscription is served: by `one` backend, or by `all`, their event streams merged."""
 MOST_LISTENERS = 16
-"""Backends that one subscription is opened at: each client's costs as many connections."""
+"""Configured backends that one subscription is opened at: each client's costs as many connections."""
+_MOST_WITH_DEPARTED = 32
+"""The same with those that left the configuration, and may still own a task that a subscription names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,12 @@ class Standing:
     """Whether a backend takes no new work, by id, where a command made it differ from its configuration."""
     departed: tuple[Backend, ...]
     """Those that left the configuration and may still own something."""
+    down: tuple[str, ...] = ()
+    """Ids of those that probes found down."""
+    members: tuple[Backend, ...] = field(default=(), compare=False)
+    """Those that have not departed."""
+    incomplete: bool = field(default=False, compare=False)
+    """As in Pool."""
 
 
 class Pool:
@@ -79,6 +91,9 @@ class Pool:
         search: bool = True,
         sticky: bool = True,
         listen: ListenRule = "one",
+        health: Health | None = None,
+        outlier: OutlierRule | None = None,
+        limits: Limits = USUAL_LIMITS,
         tells: bool = False,
     ) -> None:
         """`tells`: members keep news of their sessions for whoever shares them with other processes."""
@@ -88,10 +103,18 @@ class Pool:
         self.ring_generation = 0
         self.members: tuple[Member, ...] = ()
         """The configured ones."""
+        self.incomplete = False
+        """True until those that are to be discovered are known: an owner may be one of them."""
+        self.fitness = Fitness()
+        """Which of them take new work; how attempts at them end is told there."""
+        self.queue = Queue(lambda: self.fitness.fit)
+        """How much may be in flight, and who waits."""
         self._unkeyed = LeastInFlight()
         self._by_id: dict[str, Member] = {}
         self._by_tag: dict[str, Member] = {}
         self._strangers: dict[str, float] = {}
+        self._weights: dict[str, int] = {}
+        self._ring = Ring(self._weights)
         self.configure(
             policy=policy,
             ring_key=ring_key,
@@ -100,6 +123,9 @@ class Pool:
             search=search,
             sticky=sticky,
             listen=listen,
+            health=health,
+            outlier=outlier,
+            limits=limits,
         )
         self.replace(backends)
 
@@ -116,6 +142,9 @@ class Pool:
         search: bool,
         sticky: bool,
         listen: ListenRule,
+        health: Health | None,
+        outlier: OutlierRule | None,
+        limits: Limits = USUAL_LIMITS,
     ) -> None:
         """Sets all that does not name members."""
         self.state = state
@@ -127,6 +156,8 @@ class Pool:
         self._policy = policy
         self._ring_key = ring_key
         self._owner_tag = owner_tag
+        self.queue.limits = limits
+        self.fitness.configure(health, outlier)
 
     # ---- members
     @property
@@ -142,14 +173,23 @@ class Pool:
     def listeners(self) -> tuple[Member, ...]:
         """All members that serve each subscription together, in configured order; none where one serves it alone.
 
-        Draining and departed ones are among them: a subscription may name tasks that they own.
+        Draining and departed ones are among them: a subscription may name tasks that they own. Where too many have
+        departed, those that left first are left out.
         """
-        return self.everyone[:MOST_LISTENERS] if self.listen == "all" else ()
+        if self.listen != "all":
+            return ()
+        departed = self.everyone[len(self.members) :]
+        return (*self.members[:MOST_LISTENERS], *departed)[:_MOST_WITH_DEPARTED]
 
     @property
     def ring_key(self) -> RingKey | None:
         """What work that nobody owns is spread by, or None where a policy spreads all of it."""
         return self._ring_key
+
+    @property
+    def ring(self) -> Ring:
+        """The ring of the configured members. Never changed, only replaced."""
+        return self._ring
 
     @property
     def policy(self) -> str:
@@ -167,8 +207,15 @@ class Pool:
         found = self._owner_tag.match(task_id)
         return None if found is None else self._by_id.get(found["backend"])
 
-    def replace(self, backends: Sequence[Backend]) -> None:
-        """Makes these the configured members. Those that stay keep their state; those no longer named depart."""
+    def spreads(self, backends: Iterable[Backend]) -> bool:
+        """True if the ring for these backends is the one in use."""
+        return self._weights == _weights_of(backends)
+
+    def replace(self, backends: Sequence[Backend], *, ring: Ring | None = None) -> None:
+        """Makes these the configured members. Those that stay keep their state; those no longer named depart.
+
+        `ring`: that of these backends, where it was built before; for a thousand that takes a tenth of a second.
+        """
         before = self._by_id
         members: list[Member] = []
         for backend in backends:
@@ -177,43 +224,58 @@ class Pool:
                 member = Member(self.name, backend, tells=self._tells)
             elif member.departed or member.backend.drain is not backend.drain:
                 member.draining = backend.drain
+                if member.departed:  # nobody probed it meanwhile
+                    member.set_up(True)
             member.backend, member.departed = backend, False
             members.append(member)
             self._strangers.pop(backend.id, None)
         staying = {member.backend.id for member in members}
         for member in before.values():
             if member.backend.id not in staying:
-                member.departed = True
+                member.departed, member.fit = True, False
         departed = [member for member in before.values() if member.departed]
         self.members = tuple(members)
         self._by_id = {member.backend.id: member for member in (*members, *departed)}
         self._by_tag = {member.tag: member for member in self._by_id.values()}
-        self._ring = Ring({backend.id: backend.weight for backend in backends})
+        if ring is not None or not self.spreads(backends):
+            self._weights = _weights_of(backends)
+            self._ring = Ring(self._weights) if ring is None else ring
         self.ring_generation += 1
-        self._count_fit()
+        self.fitness.recount(self.members)
+
+    @property
+    def is_missing_owners(self) -> bool:
+        """True if tasks may be on backends that are not discovered yet."""
+        return self.incomplete and self.state == "local"
 
     @property
     def standing(self) -> "Standing":
         """What another process needs to know of this pool beside its configuration."""
         drains = {m.backend.id: m.draining for m in self.everyone if m.draining is not m.backend.drain}
-        return Standing(drains, tuple(member.backend for member in self.everyone if member.departed))
+        down = tuple(member.backend.id for member in self.members if not member.up)
+        departed = tuple(member.backend for member in self.everyone if member.departed)
+        return Standing(drains, departed, down, tuple(member.backend for member in self.members), self.incomplete)
 
     def take_over(self, standing: "Standing") -> None:
         """Makes that of a process before this one, or beside it, our own. Members we have and it has not stay."""
+        self.incomplete = self.incomplete and standing.incomplete
         for backend in standing.departed:
             if backend.id not in self._by_id:
                 member = self._by_id[backend.id] = Member(self.name, backend, tells=self._tells)
-                member.departed = True
+                member.departed, member.fit = True, False
                 self._by_tag[member.tag] = member
         for backend_id, draining in standing.drains.items():
             if backend_id in self._by_id:
                 self._by_id[backend_id].draining = draining
-        self._count_fit()
+        for backend_id in standing.down:
+            if backend_id in self._by_id:
+                self._by_id[backend_id].set_up(False)
+        self.fitness.recount(self.members)
 
     def set_draining(self, member: Member, draining: bool) -> None:
         """Takes a member out of new work, or back in."""
         member.draining = draining
-        self._count_fit()
+        self.fitness.recount(self.members)
 
     def forget(self, member: Member) -> None:
         """Drops a departed member: nothing is left that it could serve."""
@@ -239,10 +301,6 @@ class Pool:
         if len(self._strangers) >= _MOST_STRANGERS and backend_id not in self._strangers:
             self._strangers.pop(next(iter(self._strangers)))
         self._strangers.setdefault(backend_id, now)
-
-    def _count_fit(self) -> None:
-        self._fit = tuple(member for member in self.members if member.fit)
-        self._fit_weight = sum(member.backend.weight for member in self._fit)
 
     # ---- attempts
     def start(self, member: Member, now: float) -> None:
@@ -291,12 +349,19 @@ class Pool:
         return next((member for member in order if self._has_room(member)), order[0])
 
     def _has_room(self, member: Member) -> bool:
-        share = RING_LOAD * (self.in_flight + 1) * member.backend.weight / self._fit_weight
+        share = RING_LOAD * (self.in_flight + 1) * member.backend.weight / self.fitness.weight
         return member.in_flight < ceil(share)
 
     def _untried(self, tried: Collection[Member]) -> Sequence[Member]:
-        candidates = self._fit if not tried else tuple(member for member in self._fit if member not in tried)
+        fit = self.fitness.fit
+        candidates = fit if not tried else tuple(member for member in fit if member not in tried)
         if not candidates:
             what = "every backend was tried" if tried else "no backend takes new work"
             raise NoBackend(f"pool {self.name}: {what}")
+        if self.queue.limits.per_backend is not None:
+            return tuple(filter(self.queue.has_room_at, candidates)) or candidates  # of none with room, any is awaited
         return candidates
+
+
+def _weights_of(backends: Iterable[Backend]) -> dict[str, int]:
+    return {backend.id: backend.weight for backend in backends}

@@ -76,6 +76,8 @@ def _place_values(place: Place) -> dict[str, object]:
                 "in_flight": standing.in_flight,
                 "draining": standing.draining,
                 "departed": standing.departed,
+                "up": standing.up,
+                "ejected": standing.ejected,
             }
             for standing in place.backends
         ],
@@ -183,7 +185,8 @@ def _backends(standings: Sequence[Standing], indent: str) -> Iterator[str]:
     )
     for one in standings:
         parts = [f"weight {one.weight}", f"{one.in_flight} in flight"]
-        parts += [word for word, said in (("draining", one.draining), ("departed", one.departed)) if said]
+        states = {"draining": one.draining, "departed": one.departed, "down": not one.up, "ejected": one.ejected}
+        parts += [word for word, said in states.items() if said]
         yield f"{indent}{one.id:{width}}  {one.url:{url_width}}  {', '.join(parts)}"
 
 

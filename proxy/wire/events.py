@@ -42,6 +42,8 @@ def _safe_length(text: bytes) -> int:
 class JsonReader:
     """Reads an application/json body."""
 
+    __slots__ = ("_sent", "_skipping", "_text", "oversized")
+
     def __init__(self) -> None:
         self.oversized = 0
         self._text = b""
@@ -68,6 +70,8 @@ class JsonReader:
 
 class EventReader:
     """Reads a text/event-stream body."""
+
+    __slots__ = ("_begun", "_sent", "_skipping", "_text", "oversized")
 
     def __init__(self) -> None:
         self.oversized = 0

@@ -15,6 +15,11 @@ _MAX_TRAILERS = 16 * 1024  # bytes
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
+def as_chunk(data: bytes) -> bytes:
+    """These bytes, not none, as one chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
 class BodyCursor(Protocol):
     """Walks over a body as its bytes come."""
 
@@ -103,7 +108,7 @@ class Chunks:
             self.ended = line == b"\r\n"
             return
         digits = line.partition(b";")[0].strip(b"\r\n\t ")
-        if not digits or len(digits) > 16 or not _HEX.issuperset(digits):
+        if not digits or len(digits.lstrip(b"0")) > 16 or not _HEX.issuperset(digits):
             raise FramingError("a chunk's size is not a hexadecimal number")
         length = int(digits, 16)
         if length:

@@ -11,9 +11,12 @@ from typing import Protocol
 
 from proxy.background import Background
 from proxy.pins.store import POOL_ITSELF, PinStore, PinStoreError
+from proxy.routing.headers import RoutingHeaders
+from proxy.routing.members import Member
 from proxy.routing.ownership import Learned, Lesson, learn, pin_key
 from proxy.routing.pools import Pool
 from proxy.wire.events import AnswerReader
+from proxy.wire.response_head import ResponseFrame
 
 STORE_LIMIT = 0.25  # seconds
 
@@ -32,6 +35,23 @@ class Watch:
     `method` and `name`: what was asked of this backend of the pool (Mcp-Name decoded); `found`: a search found it to
     own the task, so that its answer makes a pin; `released` takes what a store held back, `noticed` every lesson.
     """
+
+    __slots__ = (
+        "_backend",
+        "_background",
+        "_found",
+        "_held",
+        "_method",
+        "_name",
+        "_noticed",
+        "_pins",
+        "_pool",
+        "_reader",
+        "_released",
+        "_tally",
+        "_waiting",
+        "outcome",
+    )
 
     def __init__(
         self,
@@ -152,3 +172,16 @@ class Watch:
             if not self._waiting:
                 held, self._held = b"".join(self._held), []
                 self._released(held)
+
+
+def note_session(member: Member, own: str, request: RoutingHeaders, response: ResponseFrame, now: float) -> None:
+    """Keeps count of the backend's sessions: made, ended by DELETE, or no longer known to it.
+
+    `own`: the id of the request's, as the backend knows it; "" without. `now`: monotonic, in seconds.
+    """
+    if request.modern:
+        return
+    if own and (response.status == 404 or (request.verb == "DELETE" and response.status < 300)):
+        member.session_ended(own)
+    elif response.status < 300 and (own or response.session):  # only the backend knows which ids are real
+        member.session_seen(own or response.session, now)

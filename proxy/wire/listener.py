@@ -1,23 +1,22 @@
 """Accepts connections in batches.
 
 uvloop's own listener takes one connection a turn of the loop and starves the rest under load (190 of 256 unaccepted
-after half a second); this one takes up to 128 whenever the socket is readable. When descriptors run out it pauses
-instead of spinning: the connections wait in the kernel's queue.
+after half a second); this one takes up to 128 whenever the socket is readable. When descriptors run out, or there are
+clients enough, it pauses instead of spinning: the connections wait in the kernel's queue.
 """
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from proxy.background import Background
+from proxy.wire.limits import EXHAUSTED
 
 _BATCH = 128  # connections a turn of the loop
 _BACKLOG = 4096  # connections the kernel holds for us; it caps this at its own limit
-_PAUSE = 0.1  # seconds without accepting after descriptors or memory ran out
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE = 0.1  # seconds without accepting after descriptors or memory ran out, or while there are clients enough
 
 Address: TypeAlias = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
@@ -55,14 +54,21 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 class Listener:
-    """Feeds accepted connections to protocols. Owns the socket from then on."""
+    """Feeds accepted connections to protocols. Owns the socket from then on. `has_room`: may one more be accepted?"""
 
     def __init__(
-        self, sock: socket.socket, connection: Callable[[], asyncio.Protocol], *, background: Background
+        self,
+        sock: socket.socket,
+        connection: Callable[[], asyncio.Protocol],
+        *,
+        background: Background,
+        has_room: Callable[[], bool],
     ) -> None:
         self._sock = sock
         self._connection = connection
         self._background = background
+        self._has_room = has_room
+        self._exhausted = False  # as far as the log has told
         self._loop = asyncio.get_running_loop()
         self._resume: asyncio.TimerHandle | None = None
         self._arriving: set[asyncio.Task[None]] = set()
@@ -100,17 +106,22 @@ class Listener:
             self._resume = self._loop.call_later(_PAUSE, self._go_on)
 
     def _take(self) -> bool:
-        """Accepts a batch; False if there is nothing to accept with."""
+        """Accepts a batch; False if there is nothing to accept with, or no room."""
         for _ in range(_BATCH):
+            if not self._has_room():
+                return False
             try:
                 accepted, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    log.warning("cannot accept for the moment: %s", error.strerror)
+                if error.errno in EXHAUSTED:
+                    if not self._exhausted:
+                        self._exhausted = True
+                        log.warning("cannot accept for the moment: %s", error.strerror)
                     return False
                 continue  # that connection died in the queue (accept(2): treat network errors like EAGAIN)
+            self._exhausted = False
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             arriving = self._background.spawn(self._connect(accepted), "accept")

@@ -2,22 +2,25 @@
 
 * The first event stream opened begins the client's response; backends that cannot be reached, refuse, or are silent do
   not hold it up. Those without a stream are tried again every few seconds, members that come later are joined.
+* A member that has moved to another address under the same id has left its stream: what it says there until it is heard
+  again would be missed, so the whole is broken, as if the stream had ended.
 * If none opens a stream, one member's answer is relayed as it is.
 What leaves, and when the whole ends, is decided in wire.merging.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Protocol
 
-from proxy.routing.errors import BackendClosed, ConnectFailed, ProxyError
+from proxy.routing.errors import BackendClosed, ProxyError
 from proxy.routing.members import Member
 from proxy.routing.searches import Reply
-from proxy.wire.backend import BackendConnection
 from proxy.wire.client import ClientConnection
-from proxy.wire.destination import Destination, ListenPlan
+from proxy.wire.comments import COMMENT
+from proxy.wire.destination import Destination, Lane, ListenPlan
+from proxy.wire.framing import as_chunk
 from proxy.wire.merging import Ending, Merger
-from proxy.wire.part import Part
+from proxy.wire.part import Part, Spawn, address_of
 from proxy.wire.probe import Probe
 from proxy.wire.request_head import RequestHead
 from proxy.wire.response_head import ResponseHead, merged_for_client
@@ -26,8 +29,6 @@ from proxy.wire.surroundings import Surroundings
 ACK_WAIT = 2.0
 """Seconds from the first stream for the others' acknowledgements; and from the first other answer for a stream."""
 JOIN_EVERY = 3.0  # seconds between looks for members without a stream
-
-Spawn = Callable[[Coroutine[None, None, None], str], "asyncio.Task[None]"]
 
 
 class Audience(Protocol):
@@ -96,9 +97,14 @@ class Listening:
         self._merger = Merger(range(len(plan.members)))
         self._parts: dict[Member, Part] = {}
         self._numbers = 0
-        self._refused: set[Member] = set()  # they have answered, and are not asked again
+        self._refused: dict[Member, str] = {}  # they have answered, and are not asked again at this address
         self._timer: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
+
+    @property
+    def lane(self) -> Lane:
+        """That of its pool."""
+        return self._plan.lane
 
     @property
     def measured(self) -> bool:
@@ -108,60 +114,35 @@ class Listening:
     def start(self) -> None:
         """Opens the subscription at every member."""
         for part in [self._new_part(member) for member in self._plan.members]:
-            self._open(part)
+            part.open()
 
     # ---- opening
     def _new_part(self, member: Member) -> Part:
-        part = self._parts[member] = Part(self, self._numbers, self._plan.at(member))
+        place = self._plan.at(member)
+        part = self._parts[member] = Part(self, self._numbers, place, request=self._request, spawn=self._spawn)
         self._numbers += 1
         return part
 
-    def _open(self, part: Part) -> None:
-        lane, member = part.place.lane, part.place.choice.member
-        part.in_flight = True
-        lane.pool.start(member, member.last_used)  # a departed member is kept no longer for having been listened to
-        connections = lane.connections.get(member)
-        connection = None if connections is None else connections.lease()
-        if connection is None:
-            self._spawn(self._dial(part), "dial a backend to listen")
-        else:
-            part.reused = True
-            self._send(part, connection)
-
-    def open_anew(self, part: Part) -> None:
-        """Its connection turned out to be closing: the request goes over a new one."""
-        part.reused = False
-        self._spawn(self._dial(part), "dial a backend to listen")
-
-    async def _dial(self, part: Part) -> None:
-        if part.over:
-            return
-        connections = part.place.lane.connections.get(part.place.choice.member)
-        try:
-            if connections is None:
-                raise ConnectFailed("the backend was taken out of the configuration")
-            connection = await connections.dial()
-        except ProxyError as error:
-            if not part.over:
-                part.error = error
-                part.refused(error)
-            return
-        if part.over:
-            connection.give_back()
-        else:
-            self._send(part, connection)
-
-    def _send(self, part: Part, connection: BackendConnection) -> None:
-        part.connection = connection
-        connection.carry(part, to_head=False)
-        connection.write(self._request(part.place))
-
     def _join(self) -> None:
-        """Tries the members that have no stream, and will again."""
+        """Parts with members that have moved, tries those that have no stream, and will again."""
         self._look = asyncio.get_running_loop().call_later(JOIN_EVERY, self._join)
+        for part in list(self._parts.values()):
+            if part.has_moved:
+                self._part_with(part)
+            if self._over:
+                return
         for member in self._plan.lane.pool.listeners:
-            if member not in self._parts and member not in self._refused:
-                self._open(self._new_part(member))
+            if member not in self._parts and self._refused.get(member) != address_of(member):
+                self._new_part(member).open()
+
+    def _part_with(self, part: Part) -> None:
+        """It is at an address that its backend has left: as if its stream had ended there."""
+        if part.streams:
+            self.ended(part)
+        else:
+            self._leave(part)
+            self._pass_on(self._merger.absent(part.number))
+            self.flush()
 
     # ---- what the parts tell
     def decide(self) -> None:
@@ -193,7 +174,7 @@ class Listening:
     def came(self, part: Part, data: bytes) -> None:
         out = self._merger.feed(part.number, data)
         if part.number in self._merger.refusers:
-            self._refused.add(part.place.choice.member)
+            self._refused[part.place.choice.member] = part.address
         if not self._merger.is_open(part.number):
             self._leave(part)
         self._pass_on(out)
@@ -234,7 +215,7 @@ class Listening:
         for part in list(self._parts.values()):
             if not part.streams and part.reply is not Reply.PENDING:
                 if part.reply > Reply.FAILED:
-                    self._refused.add(part.place.choice.member)
+                    self._refused[part.place.choice.member] = part.address
                 self._leave(part)
                 self._pass_on(self._merger.absent(part.number))
                 if self._over:
@@ -291,6 +272,11 @@ class Listening:
     def hold_response(self, hold: bool) -> None:
         """The client takes no more bytes for now (True), or again (False)."""
         self._update_holds()
+
+    def comment(self) -> None:
+        """Sends a comment: only whole events leave, so it may always stand behind the last."""
+        if self.streamed and not self._out and self._merger.ending is None:
+            self._client.write(COMMENT if self._head.frame.http10 else as_chunk(COMMENT))
 
     def drop(self) -> None:
         """Ends all of it at once: the backends' connections close, nothing more is written."""

@@ -11,13 +11,16 @@ from proxy.routing.errors import ProxyError
 from proxy.routing.ownership import Learned, Lesson, may_matter
 from proxy.wire.backend import BackendConnection
 from proxy.wire.client import ClientConnection
-from proxy.wire.destination import Destination
-from proxy.wire.events import reader_for
-from proxy.wire.learning import Watch
+from proxy.wire.comments import Border
+from proxy.wire.destination import Destination, Lane
+from proxy.wire.events import MESSAGE_LIMIT, reader_for
+from proxy.wire.framing import as_chunk
+from proxy.wire.learning import Watch, note_session
 from proxy.wire.request_head import RequestHead
-from proxy.wire.response_head import ResponseFrame, ResponseHead, response_for_client
+from proxy.wire.response_head import ResponseHead, response_for_client
 from proxy.wire.surroundings import Surroundings
 
+_POLL = "tasks/get"
 _JSON, _EVENTS = b"application/json", b"text/event-stream"
 
 
@@ -43,9 +46,11 @@ class Relay:
 
     __slots__ = (
         "_around",
+        "_border",
         "_chunked",
         "_client",
         "_ended",
+        "_entire",
         "_exchange",
         "_out",
         "_request",
@@ -88,9 +93,16 @@ class Relay:
         self._request = request
         self._out: list[bytes] = []
         self._chunked = False
+        self._border: Border | None = None  # of an event stream that may get comments
         self._watch: Watch | None = None
+        self._entire = False  # nothing leaves before all is there
         self._ended = False  # the backend's response is complete
         self._reusable = False
+
+    @property
+    def lane(self) -> Lane:
+        """That of its pool."""
+        return self.destination.lane
 
     @property
     def measured(self) -> bool:
@@ -116,9 +128,17 @@ class Relay:
             self._start_watch(head)
         if response.content_type == _EVENTS:
             self.streamed = True
+            if not request.lines:
+                request.let_go()
             self._around.counters.stream_opened(self.destination.lane.pool.name)
+            if self.destination.lane.comment_every is not None and unmeasured and not response.encoded:
+                self._border = Border()
         if response.session_prefix or request.routing.is_session:
-            self._note_session(response)
+            member = self.destination.choice.member
+            note_session(member, self.destination.session, request.routing, response, self._around.clock())
+        if request.label == _POLL and response.content_type == _JSON:
+            # Its end is held back anyway; without its head, an owner that dies half way can be asked again.
+            self._entire = head.length is not None and head.length <= MESSAGE_LIMIT
         self._out.append(response_for_client(head, http10=http10, keep_alive=self.keep_alive, tag=self._tag))
 
     def response_body(self, data: bytes) -> None:
@@ -131,12 +151,13 @@ class Relay:
 
     def flush_response(self) -> None:
         out = self._out
-        if out:
+        if out and not self._entire:
             self._out = []
             self._client.write(b"".join(out))
 
     def response_complete(self, *, reusable: bool) -> None:
         self._ended, self._reusable = True, reusable
+        self._tell(self.status)
         if self._watch is not None:
             self._pass_on(self._watch.end())
             if self._watch.waiting:
@@ -146,7 +167,10 @@ class Relay:
 
     def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool) -> None:
         if self._is_plain(head, body):
-            self._begin(head.frame.status, keep_alive=True)
+            status, member = head.frame.status, self.destination.choice.member
+            self._begin(status, keep_alive=True)
+            if status >= 500 or member.conduct.failures:  # as `_tell`, which is called for the rest
+                self._tell(status)
             self.bytes_out = len(body)
             http10 = self._request.frame.http10
             self._client.write(response_for_client(head, http10=http10, keep_alive=self.keep_alive, tag="") + body)
@@ -158,6 +182,10 @@ class Relay:
 
     def backend_failed(self, error: ProxyError) -> None:
         self.connection = None
+        if self._entire:  # the client has seen nothing of it
+            self._out, self.status, self.first_byte, self.bytes_out = [], 0, -1.0, 0
+        member = self.destination.choice.member
+        self.destination.lane.pool.fitness.failed(member, error, self._around.clock())
         self.flush_response()
         self._exchange.broken(error)
 
@@ -170,6 +198,12 @@ class Relay:
         if self.connection is not None:
             self.connection.hold(hold or (self._watch is not None and self._watch.waiting))
 
+    def comment(self) -> None:
+        """Sends a comment, if this is an event stream of the kind that takes one, and none of its events is begun."""
+        comment = b"" if self._border is None or self._out else self._border.take_comment()
+        if comment:
+            self._client.write(as_chunk(comment) if self._chunked else comment)
+
     def drop(self) -> None:
         """Ends the response at once: the backend's connection closes, nothing more is written."""
         self._out = []
@@ -179,6 +213,12 @@ class Relay:
             connection.drop()
 
     # ----
+    def _tell(self, status: int) -> None:
+        """The backend has answered, with this status; where that changes nothing, the pool is not told."""
+        member = self.destination.choice.member
+        if status >= 500 or member.conduct.failures:
+            self.destination.lane.pool.fitness.answered(member, status, self._around.clock())
+
     def _begin(self, status: int, *, keep_alive: bool) -> None:
         self.status = status
         self.first_byte = self._around.clock()
@@ -192,15 +232,13 @@ class Relay:
     def _is_plain(self, head: ResponseHead, body: bytes) -> bool:
         """True for a response that came whole and has nothing to be learned from, tagged or counted."""
         request, response = self._request.frame, head.frame
-        if response.session_prefix or request.routing.is_session or response.content_type == _EVENTS:
+        of_session = response.session_prefix or (request.session_prefix and request.routing.is_session)
+        if of_session or response.content_type == _EVENTS:
             return False
         if not request.teaches:
             return True
-        return (
-            response.content_type == _JSON
-            and not response.encoded
-            and not may_matter(body, self._request.routing.method)
-        )
+        method = self._request.routing.method
+        return response.content_type == _JSON and not response.encoded and not may_matter(body, method)
 
     def _start_watch(self, head: ResponseHead) -> None:
         reader = reader_for(head.frame.content_type)
@@ -245,6 +283,8 @@ class Relay:
             self.connection.hold(not self._client.writable)
 
     def _pass_on(self, data: bytes) -> None:
+        if self._border is not None and data:
+            data = self._border.passes(data)
         if not data:
             return
         self.bytes_out += len(data)
@@ -254,8 +294,12 @@ class Relay:
             self._out.append(data)
 
     def _finish(self) -> None:
+        if self._border is not None:
+            border, self._border = self._border, None
+            self._pass_on(border.ends())
         if self._chunked:
             self._out.append(b"0\r\n\r\n")
+        self._entire = False
         self.flush_response()
         self._exchange.relayed(reusable=self._reusable)
 
@@ -263,14 +307,3 @@ class Relay:
     def _tag(self) -> str:
         """What goes before the ids of the backend's sessions; empty where sessions are not kept."""
         return self.destination.choice.member.tag if self.destination.lane.pool.sticky else ""
-
-    def _note_session(self, response: ResponseFrame) -> None:
-        """Keeps count of the backend's sessions: made, ended by DELETE, or no longer known to it."""
-        member, request = self.destination.choice.member, self._request.routing
-        own, now = self.destination.session, self._around.clock()
-        if request.modern:
-            return
-        if own and (response.status == 404 or (request.verb == "DELETE" and response.status < 300)):
-            member.session_ended(own)
-        elif response.status < 300 and (own or response.session):  # only the backend knows which ids are real
-            member.session_seen(own or response.session, now)

@@ -20,7 +20,8 @@ from proxy.routing import headers as fields
 from proxy.routing.errors import BadRequest, DuplicateHeader, HeadTooLarge, ProxyError
 from proxy.routing.headers import RoutingHeaders, is_modern
 from proxy.routing.ownership import may_teach
-from proxy.wire.limits import MAX_FIELDS, MAX_HEAD, OWS, content_length, remember
+from proxy.routing.retries import may_repeat
+from proxy.wire.limits import MAX_FIELDS, MAX_HEAD, OWS, content_length, remember, tokens_of
 
 MAX_ROUTING_VALUE = 8 * 1024  # bytes of one Mcp-* value
 MAX_PARAMS = 64  # Mcp-Param-* fields of one request
@@ -28,8 +29,11 @@ _MAX_HOST = 261  # bytes: a name of 255 and a port
 
 _METHOD = re.compile(rb"[A-Z-]+")
 _TARGET = re.compile(rb"/[!\"$-\[\]-~]*")  # origin form: visible ASCII but `#` and backslash (RFC 9112, 3.2.1)
-_DEVIOUS = re.compile(rb"//|/\.{1,2}(?:/|$)|%(?:2f|5c|2e)", re.IGNORECASE)
+# Some servers take `..;x` for a dot segment: they cut a segment's parameters off first (RFC 3986, 3.3).
+_DEVIOUS = re.compile(rb"//|/\.{1,2}(?:[/;]|$)|%(?:2f|5c|2e)", re.IGNORECASE)
 _HOST = re.compile(rb"(?P<name>[A-Za-z0-9._~%!$&'()*+,;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+
+_NO_LINES: list[bytes] = []  # never added to
 
 
 class Frame:
@@ -56,6 +60,7 @@ class Frame:
         "path",
         "query",
         "reader",
+        "repeatable",
         "routing",
         "sent",
         "session_prefix",
@@ -97,10 +102,21 @@ class Frame:
     """Whose owner is asked for: task, session or none."""
     teaches: bool
     """True if the answer has to be watched."""
+    repeatable: bool
+    """True if the request may be sent twice; one without a method of MCP, if it has no body."""
     session_prefix: bytes
     """The name of the Mcp-Session-Id field as it came, with its colon; empty without one."""
     sent: dict[tuple[bytes, bytes, bytes], bytes]
     """The bytes to send on, up to the lines that may differ, by target, host and session."""
+
+    def stop_sharing(self) -> None:
+        """No other head can share this frame from now on."""
+        self.lines = _NO_LINES
+
+    def let_go(self) -> None:
+        """Its head was sent and answered, and no other can share it: the fields are needed no more."""
+        self.kept, self.accept_encoding, self.forwarded = _NO_LINES, _NO_LINES, {}
+        self.sent.clear()
 
 
 class RequestHead(NamedTuple):
@@ -163,6 +179,7 @@ class RequestHeadReader:
         repeated: list[int] = []
         params: list[tuple[str, str]] = []
         asked: dict[str, str] = {}
+        proxied = b""
         for at, line in enumerate(lines[1:-2], start=1):
             name, _, value = line.partition(b":")
             kind = self._kind(name)
@@ -179,7 +196,10 @@ class RequestHeadReader:
                 asked[known] = f"{asked[known]}, {_text(value)}" if known in asked else _text(value)
             elif kind == fields.ACCEPT_ENCODING:
                 frame.accept_encoding.append(line)
-            elif kind in (fields.PASSED, fields.DROPPED):
+            elif kind == fields.DROPPED:
+                if name.lower() == b"proxy-connection":
+                    proxied += b"," + value
+            elif kind == fields.PASSED:
                 continue
             elif kind in found:
                 repeated.append(kind)
@@ -194,6 +214,8 @@ class RequestHeadReader:
         frame.keep_alive = not frame.http10
         if fields.CONNECTION in found:
             self._apply_connection(frame, found[fields.CONNECTION])
+        if b"close" in tokens_of(proxied):  # the parser obeys it as well
+            frame.keep_alive = False
         host_text = self._apply_host(frame, found.get(fields.HOST), repeated=fields.HOST in repeated)
         length = _apply_framing(frame, found, repeated)
         origin = found.get(fields.ORIGIN)
@@ -216,13 +238,14 @@ class RequestHeadReader:
         frame.label = routing.method if routing.modern and routing.method in KNOWN_METHODS else "other"
         frame.kind = "task" if routing.is_task else "session" if routing.is_session else "none"
         frame.teaches = may_teach(routing)
+        frame.repeatable = may_repeat(routing)
         frame.sent = {}
         fault = _routing_fault(found, repeated, params)
         if len(head) > MAX_ROUTING_VALUE and any(map(_is_long_routing_field, frame.kept)):
             fault = HeadTooLarge(f"a Mcp-* value has more than {MAX_ROUTING_VALUE} bytes")
         name_line = lines[frame.name_at] + b"\r\n" if mcp_name is not None else b""
         lines[frame.name_at] = lines[frame.length_at] = b""
-        frame.lines = lines if fault is None else []
+        frame.lines = lines if fault is None else _NO_LINES
         return RequestHead(frame, frame.routing, length, name_line, fault)
 
     def memos(self) -> list[bytes]:
@@ -237,7 +260,7 @@ class RequestHeadReader:
 
     def _apply_connection(self, frame: Frame, value: bytes) -> None:
         """Decides keep-alive and takes out the fields that `Connection` names (RFC 9110, 7.6.1)."""
-        tokens = {token.strip(OWS) for token in value.lower().split(b",")}
+        tokens = tokens_of(value)
         frame.keep_alive = (b"keep-alive" in tokens or not frame.http10) and b"close" not in tokens
         named = tokens - fields.HOP_BY_HOP - {b"close", b""}
         if any(fields.is_protected(token) or token in self._wanted for token in named):

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from proxy.routing.errors import BadResponse, ProxyError
 from proxy.routing.headers import HOP_BY_HOP, is_protected
-from proxy.wire.limits import MAX_FIELDS, OWS, content_length, remember
+from proxy.wire.limits import MAX_FIELDS, OWS, content_length, remember, tokens_of
 
-_PASSED, _DROPPED, _CONNECTION, _LENGTH, _TRANSFER, _TYPE, _ENCODING, _SESSION = range(8)
+_PASSED, _DROPPED, _CONNECTION, _PROXIED, _LENGTH, _TRANSFER, _TYPE, _ENCODING, _SESSION = range(9)
 _KINDS = {
     b"connection": _CONNECTION,
+    b"proxy-connection": _PROXIED,
     b"content-length": _LENGTH,
     b"transfer-encoding": _TRANSFER,
     b"content-type": _TYPE,
@@ -73,6 +74,10 @@ class ResponseFrame:
     @property
     def interim(self) -> bool:
         return self.status < 200
+
+    def stop_sharing(self) -> None:
+        """No other head can share this frame from now on."""
+        self.lines = []
 
 
 class ResponseHead(NamedTuple):
@@ -150,7 +155,9 @@ class ResponseHeadReader:
             elif kind == _TRANSFER:
                 coding = value.strip(OWS).lower() if coding is None else b"several"
             elif kind == _CONNECTION:
-                tokens.update(token.strip(OWS) for token in value.lower().split(b","))
+                tokens |= tokens_of(value)
+            elif kind == _PROXIED and b"close" in tokens_of(value):  # the parser obeys it as well
+                tokens.add(b"close")
         if coding is not None and (http10 or length is not None or coding != b"chunked"):
             raise BadResponse("the backend's Transfer-Encoding is not `chunked` alone on HTTP/1.1")
         frame.has_length = length is not None

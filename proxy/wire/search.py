@@ -71,7 +71,7 @@ class Searches:
                 found = await self._ask(inquiry, address)
                 if plan.doubtful and found.reply in (Reply.UNKNOWN_TASK, Reply.UNKNOWN_METHOD):
                     found = None
-                    raise OwnerUnknown("the owner of this task is not configured here yet")
+                    raise OwnerUnknown("the owner of this task may be a backend that is not known here yet")
         except TimeoutError:
             raise OwnerUnknown("a backend that may own this task did not answer in time") from None
         finally:

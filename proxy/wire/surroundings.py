@@ -9,7 +9,7 @@ from proxy.pins.store import PinStore
 from proxy.records import RequestRecord
 from proxy.routing.admission import Admission
 from proxy.routing.rounds import Rounds
-from proxy.wire.destination import Directory
+from proxy.wire.directory import Directory
 from proxy.wire.learning import Tally
 from proxy.wire.search import Searches
 
@@ -23,6 +23,10 @@ class Counters(Tally, Protocol):
 
     def retried(self, pool: str, reason: str) -> None:
         """A failed attempt was followed by another; `reason` is the failure's."""
+        ...
+
+    def withheld(self, pool: str, method: str) -> None:
+        """An attempt failed that might have succeeded in a repeat, which would not have been safe, or too many."""
         ...
 
     def searched(self, pool: str, outcome: str) -> None:

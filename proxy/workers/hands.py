@@ -13,6 +13,8 @@ from proxy.snapshot import Snapshot
 from proxy.workers.channel import Channel, Message
 
 _MODULE = "proxy.workers.worker"
+STALLED = 4
+"""Looks in a row, a second apart, at which a worker had told nothing: others accept for it."""
 _ANSWER = 1.0  # seconds that a worker may take to answer; one that is busy for longer is told of as it was
 
 
@@ -29,9 +31,13 @@ class Hand:
         """Its numbers when it told them last."""
         self.departed: dict[tuple[str, str], float] = {}
         """When each member that departed was last used there, by (pool, backend id); monotonic, in seconds."""
+        self.ejected: dict[tuple[str, str], float] = {}
+        """Until when each backend is ejected there, likewise."""
         self.changes = -1
         """How many changes of the configuration it had seen by then, those before its time included; -1 before it told
         anything."""
+        self.missed = 0
+        """Looks in a row at which it had told nothing since the one before."""
         self.born = 0
         """How many there had been when it started."""
         self.started = time.monotonic()
@@ -52,7 +58,12 @@ class Hand:
     @property
     def accepts(self) -> bool:
         """True while it accepts clients."""
-        return self.ready and not self.leaving
+        return self.ready and not self.leaving and not self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """True while it has told nothing for long."""
+        return self.missed >= STALLED
 
     async def connect(self, ours: socket.socket) -> None:
         """Opens the channel."""
@@ -75,6 +86,13 @@ class Hand:
             return None
         finally:
             self._asked.pop(number, None)
+
+    def note(self, report: Message) -> None:
+        """Takes in what it reports of itself."""
+        self.snapshot = Snapshot.of_values(report["snapshot"])
+        self.departed = {(pool, backend): used for pool, backend, used in report["departed"]}
+        self.ejected = {(pool, backend): until for pool, backend, until in report["ejected"]}
+        self.changes = self.born + report["changes"]
 
     async def ended(self) -> int:
         """Waits for the process's end, and for all it told; its exit code, negative for a signal."""

@@ -13,17 +13,27 @@ def standings_of(pools: Mapping[str, Pool]) -> dict[str, Any]:
     configuration, by which some of them have departed.
     """
     return {
-        name: {"drains": dict(pool.standing.drains), "members": [asdict(one.backend) for one in pool.everyone]}
+        name: {
+            "drains": dict(pool.standing.drains),
+            "members": [asdict(one.backend) for one in pool.everyone],
+            "down": pool.standing.down,
+            "present": [one.backend.id for one in pool.members],
+            "incomplete": pool.incomplete,
+        }
         for name, pool in pools.items()
     }
 
 
 def read_standings(values: Mapping[str, Any]) -> dict[str, Standing]:
     """What `standings_of` wrote, by pool; members that the reader has not count as departed."""
-    return {
-        name: Standing(told["drains"], tuple(Backend(**backend) for backend in told["members"]))
-        for name, told in values.items()
-    }
+    standings = {}
+    for name, told in values.items():
+        backends = tuple(Backend(**backend) for backend in told["members"])
+        present = frozenset(told.get("present", ()))
+        members = tuple(backend for backend in backends if backend.id in present)
+        down, incomplete = tuple(told.get("down", ())), told.get("incomplete", False)
+        standings[name] = Standing(told["drains"], backends, down, members, incomplete)
+    return standings
 
 
 def changed_drains(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, bool]]:

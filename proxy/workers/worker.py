@@ -20,7 +20,8 @@ import uvloop
 from proxy.config import Config, parse
 from proxy.explaining import Question
 from proxy.pins.store import PinStore
-from proxy.process import settle_memory
+from proxy.process import raise_limits, settle_memory
+from proxy.routing.backends import Backend
 from proxy.routing.rounds import News, NewsKind
 from proxy.routing.telling import told_of
 from proxy.traffic import Traffic
@@ -30,6 +31,8 @@ from proxy.workers.telling import TellingPinStore
 
 REPORT_EVERY = 1.0  # seconds
 _IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)  # who sends them means the supervisor
+
+_IN_ORDER = frozenset({"reload", "found", "drain", "health", "forget", "report"})  # messages about members
 
 log = logging.getLogger("proxy")
 
@@ -43,6 +46,8 @@ class Worker:
         self._sockets: list[socket.socket] = []
         self._source = ""
         self._changes = 0
+        self._changing = False  # members are on their way in
+        self._later: list[Message] = []  # what was said since, as far as it is about them
         self._over = asyncio.Event()
         self._channel = Channel(self._received, self._over.set)
 
@@ -66,6 +71,9 @@ class Worker:
 
     # ---- what the supervisor says
     def _received(self, message: Message) -> None:
+        if self._changing and message["kind"] in _IN_ORDER:
+            self._later.append(message)
+            return
         getattr(self, f"on_{message.pop('kind')}")(**message)
 
     def on_start(
@@ -100,12 +108,26 @@ class Worker:
             self._over.set()
         self._changes += 1
 
+    def on_found(self, *, pool: str, backends: list[dict[str, Any]]) -> None:
+        """Puts the discovered members of a pool in force. Their ring may take a while, and what is said then waits."""
+        if self._traffic is not None:
+            self._changing = True
+            found = [Backend(**backend) for backend in backends]
+            self._traffic.background.spawn(self._set_found(self._traffic, pool, found), "change the members of a pool")
+
     def on_drain(self, *, pool: str, backend: str, draining: bool) -> None:
         """Takes a backend out of new work, or back in."""
         lane = None if self._traffic is None else self._traffic.lanes.get(pool)
         member = None if lane is None else lane.pool.member(backend)
         if lane is not None and member is not None:
             lane.pool.set_draining(member, draining)
+
+    def on_health(self, *, pool: str, backend: str, up: bool) -> None:
+        """Probes found that a backend is up, or down."""
+        lane = None if self._traffic is None else self._traffic.lanes.get(pool)
+        member = None if lane is None else lane.pool.member(backend)
+        if lane is not None and member is not None:
+            lane.pool.fitness.set_up(member, up, time.monotonic())
 
     def on_forget(self, *, pool: str, backend: str) -> None:
         """Drops a member that departed: nothing is left that it could serve."""
@@ -118,6 +140,11 @@ class Worker:
         """Another worker's news of a round."""
         if self._traffic is not None:
             self._traffic.rounds.heard(_read_news(news))
+
+    def on_owner(self, *, number: int, pool: str | None, backend: str | None) -> None:
+        """Who has the task that was asked for."""
+        if self._telling is not None:
+            self._telling.answered(number, pool, backend)
 
     def on_report(self, *, id: int) -> None:
         """Tells now what is else told every REPORT_EVERY seconds."""
@@ -133,6 +160,18 @@ class Worker:
         self._over.set()
 
     # ----
+    async def _set_found(self, traffic: Traffic, pool: str, found: list[Backend]) -> None:
+        try:
+            await traffic.set_found(pool, found)
+        except Exception:
+            log.exception("the members of a pool cannot be put in force: this worker ends")
+            self._over.set()
+        self._changes += 1
+        self._changing = False
+        later, self._later = self._later, []
+        for message in later:  # one of them may be of this kind: then the others wait for it again
+            self._received(message)
+
     def _parsed(self, text: str) -> Config:
         # How many workers there are is the supervisor's affair, whose command line may say otherwise than the file.
         return replace(parse(text, self._source, os.environ), workers=1)
@@ -141,8 +180,18 @@ class Worker:
         """Pins of its own, if they are kept in memory; their news go to the supervisor."""
         if config.pins.url is not None:
             return None
-        self._telling = TellingPinStore(ttl=config.pins.ttl, capacity=config.pins.capacity, clock=time.monotonic)
+        self._telling = TellingPinStore(
+            ttl=config.pins.ttl,
+            capacity=config.pins.capacity,
+            clock=time.monotonic,
+            ask=lambda number, key: self._send({"kind": "whose", "number": number, "key": key.hex()}),
+            hurry=self._send_tasks,
+        )
         return self._telling
+
+    def _send_tasks(self) -> None:
+        if self._telling is not None:
+            self._send({"kind": "tasks", "tasks": self._telling.news_as_values()})
 
     async def _explain(self, id: int, question: list[Any]) -> None:
         verb, target, fields, client = question
@@ -162,9 +211,10 @@ class Worker:
         traffic = self._traffic
         if traffic is None:
             return {"kind": "report"}
-        tasks = {} if self._telling is None else self._telling.take_news()
+        tasks = [] if self._telling is None else self._telling.news_as_values()
         sessions = []
         departed = []
+        ejected = []
         for name, pool in traffic.pools.items():
             for member in pool.everyone:
                 if member.session_news:
@@ -174,12 +224,15 @@ class Worker:
                     member.session_news.clear()
                 if member.departed:
                     departed.append([name, member.backend.id, member.last_used])
+                if member.ejected:
+                    ejected.append([name, member.backend.id, member.conduct.until])
         return {
             "kind": "report",
             "snapshot": traffic.counts.snapshot().as_values(),
-            "tasks": [[key.hex(), *news] for key, news in tasks.items()],
+            "tasks": tasks,
             "sessions": sessions,
             "departed": departed,
+            "ejected": ejected,
             "changes": self._changes,
         }
 
@@ -200,6 +253,7 @@ def _nothing() -> None:
 def main() -> None:
     """Runs a worker over the channel whose descriptor is the argument."""
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s %(name)s[{os.getpid()}]: %(message)s")
+    raise_limits()
     settle_memory()
     sock = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(sock.fileno(), False)

@@ -1,13 +1,19 @@
 """Every recipe sends to all backends and keys on Mcp-Name; command lines that cannot be obeyed are refused."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from bench.options import parse
-from bench.recipes import RECIPES, Place, nginx_config, proxy_config
+from bench.recipes import RECIPES, Certificate, Place, haproxy_config, nginx_config, proxy_config
 from bench.targets import Target, external
+from bench.workload import TOOLS
+from proxy.config import parse as parse_config
+from proxy.routing.routes import RoutingTable
+from tests.routing.asking import asked
 
 PLACE = Place(port=8080, admin_port=9901, backend_ports=(7001, 7002, 7003, 7004), directory=Path("run"))
 
@@ -15,15 +21,16 @@ PLACE = Place(port=8080, admin_port=9901, backend_ports=(7001, 7002, 7003, 7004)
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_proxy_listens_on_its_port_and_knows_every_backend(name: str) -> None:
     config = RECIPES[name].config(PLACE)
-    assert "127.0.0.1:8080" in config
+    assert "8080" in config
     for port in PLACE.backend_ports:
-        assert config.count(f"127.0.0.1:{port}") == 1
+        assert config.count(str(port)) == 1
 
 
 def test_the_proxy_balances_one_pool_by_name_and_logs_no_requests() -> None:
     assert yaml.safe_load(proxy_config(PLACE)) == {
-        "listen": "127.0.0.1:8080",
+        "listen": {"address": "127.0.0.1:8080", "allowed_hosts": ["127.0.0.1"]},
         "admin": "127.0.0.1:9901",
+        "workers": 1,
         "pools": {
             "agents": {
                 "backends": [f"http://127.0.0.1:{port}/mcp" for port in PLACE.backend_ports],
@@ -34,6 +41,23 @@ def test_the_proxy_balances_one_pool_by_name_and_logs_no_requests() -> None:
         "routes": [{"name": "rest", "pool": "agents"}],
         "log": {"access": False},
     }
+
+
+def test_of_a_thousand_routes_two_hundred_are_for_the_tools_evenly_spread_and_the_last_for_the_rest() -> None:
+    config = parse_config(proxy_config(replace(PLACE, routes=1000)), "bench", {})
+    table = RoutingTable(config.routes)
+    assert len(config.routes) == 1000
+    taken = [table.route_for(asked(method="tools/call", name=tool)) for tool in (*TOOLS, "another")]
+    assert [route.name for route in taken if route is not None] == [*(f"r{4 * n}" for n in range(200)), "rest"]
+
+
+@pytest.mark.parametrize(
+    ("config", "mark"), [(proxy_config, "tls:"), (nginx_config, "ssl_"), (haproxy_config, "ssl crt")]
+)
+def test_a_certificate_makes_the_listener_speak_tls(config: Callable[[Place], str], mark: str) -> None:
+    certificate = Certificate(*(Path(name) for name in ("ca.pem", "chain.pem", "key.pem", "both.pem")))
+    assert mark in config(replace(PLACE, certificate=certificate))
+    assert mark not in config(PLACE)
 
 
 def test_nginx_writes_nowhere_but_in_its_directory() -> None:

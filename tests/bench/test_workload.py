@@ -6,11 +6,26 @@ from typing import Any
 import pytest
 
 from bench.framing import Message, MessageReader, field
-from bench.workload import TASKS, TOOLS, answer, created_task_id, task_creations, task_polls, tool_calls
+from bench.workload import (
+    END_OF_STREAM,
+    EVENTS,
+    SENT_AT,
+    TASKS,
+    TOOLS,
+    answer,
+    asks_for_events,
+    body_calls,
+    created_task_id,
+    event,
+    event_calls,
+    task_creations,
+    task_polls,
+    tool_calls,
+)
 
 AUTHORITY = "127.0.0.1:8080"
 TASK_IDS = ("a" * 43, "b" * 43)
-BATCHES = [tool_calls(AUTHORITY), task_creations(AUTHORITY), task_polls(AUTHORITY, TASK_IDS)]
+BATCHES = [tool_calls(AUTHORITY), task_creations(AUTHORITY), task_polls(AUTHORITY, TASK_IDS), body_calls(AUTHORITY)]
 
 
 def only_message(data: bytes) -> Message:
@@ -38,7 +53,7 @@ def test_every_answer_has_the_expected_length(batch: Any) -> None:
 
 
 def test_the_batches_rotate_over_all_tools_and_tasks() -> None:
-    calls, creations, polls = BATCHES
+    calls, creations, polls, _ = BATCHES
     assert len(set(calls.requests)) == len(TOOLS)
     assert len(creations.requests) == TASKS
     assert len(set(polls.requests)) == len(TASK_IDS)
@@ -63,3 +78,26 @@ def test_field_names_may_be_rewritten_by_a_proxy() -> None:
     rewritten = poll.head.replace(b"mcp-name", b"Mcp-Name").replace(b"mcp-method", b"MCP-METHOD")
     assert rewritten != poll.head
     assert answer(rewritten) == answer(poll.head)
+
+
+def test_a_body_call_has_64_kib_on_both_ways() -> None:
+    call = only_message(body_calls(AUTHORITY).requests[0])
+    assert len(call.body) == len(only_message(answer(call.head)).body) == 64 * 1024
+
+
+def test_only_an_event_call_asks_for_events() -> None:
+    assert asks_for_events(only_message(event_calls(AUTHORITY).requests[0]).head)
+    assert not any(asks_for_events(only_message(batch.requests[0]).head) for batch in BATCHES)
+
+
+@pytest.mark.parametrize("number", [1, EVENTS - 1, EVENTS])
+def test_an_event_is_one_chunk_that_tells_when_it_was_sent_and_the_last_one_is_the_result(number: int) -> None:
+    sent = event(number, 12.5)
+    last = number == EVENTS
+    assert sent.endswith(END_OF_STREAM) == last
+    size, _, rest = sent.partition(b"\r\n")
+    data = rest.removesuffix(END_OF_STREAM if last else b"").removesuffix(b"\r\n")
+    assert len(data) == int(size, 16)
+    assert [int(at) for at in SENT_AT.findall(data)] == [12_500_000]
+    message = json.loads(data.removeprefix(b"event: message\ndata: ").removesuffix(b"\n\n"))
+    assert ("result" in message) == last

@@ -31,9 +31,9 @@ ADDRESS = "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
         ("listen: {address: }", f"listen.address: found nothing; allowed: {ADDRESS}"),
         (
             "listen: [a]",
-            "listen: found a list; allowed: a mapping with address, allowed_hosts, allowed_origins, trusted_proxies",
+            "listen: found a list; allowed: a mapping with address, allowed_hosts, allowed_origins, trusted_proxies, "
+            "tls, limits",
         ),
-        ("listen: {tls: {}}", "listen.tls: not supported yet; allowed: for now, no such key: clients speak plain HTTP"),
         ("listen: {allowed_hosts: a}", "listen.allowed_hosts: found 'a'; allowed: a list of hosts, at least one"),
         (
             "listen: {allowed_hosts: []}",

@@ -40,9 +40,9 @@ class HeldLater(MemoryPinStore):
     def __init__(self) -> None:
         super().__init__(ttl=60, capacity=10, clock=lambda: 0.0)
         self.asked = asyncio.Event()
-        self.answer: asyncio.Future[Mapping[tuple[str, str], int]] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[Mapping[tuple[str, str], int | None]] = asyncio.get_running_loop().create_future()
 
-    def held(self) -> asyncio.Future[Mapping[tuple[str, str], int]]:  # type: ignore[override] # as the seam allows
+    def held(self) -> asyncio.Future[Mapping[tuple[str, str], int | None]]:  # type: ignore[override] # as the seam allows
         self.asked.set()
         return self.answer
 
@@ -57,6 +57,8 @@ class Scene:
         self.unready: str | None = None
         self.now = 0.0
         self.refreshed = 0
+        self.reloads = 0
+        self.mistakes: str | None = None
         counts = Counts(pools=lambda: self.pools, pins=self.pins)
         self.metrics = Metrics(version="1.2.3", snapshot=counts.snapshot, held=lambda: tasks_held(self.pins))
 
@@ -68,6 +70,7 @@ class Scene:
             refresh=self.refresh,
             set_draining=self.set_draining,
             explain=self.explain,
+            reload=self.reload,
             readiness=lambda: self.unready,
             clock=lambda: self.now,
             version="1.2.3",
@@ -82,6 +85,10 @@ class Scene:
         member = self.pools[pool].member(backend)
         assert member is not None
         self.pools[pool].set_draining(member, draining)
+
+    def reload(self) -> str | None:
+        self.reloads += 1
+        return self.mistakes
 
     async def explain(self, question: Question) -> Told:
         return told_of(refused(NoRoute(f"no route for {question.target}")))
@@ -152,13 +159,21 @@ async def test_index_names_paths_that_exist(client: Client) -> None:
     answer = await client.get("/")
     index = await answer.json()
     assert (answer.status, index["name"], index["version"]) == (200, "mcp-routing-proxy", "1.2.3")
-    assert set(index["paths"]) == {"/metrics", "/healthz", "/readyz", "/api/pools"}
+    assert set(index["paths"]) == {
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/api/pools",
+        "/api/pools/{pool}/spread",
+        "/api/overview",
+    }
     for path in index["paths"]:
-        assert (await client.get(path)).status == 200
+        assert (await client.get(path.format(pool="agents"))).status == 200
     assert set(index["posts"]) == {
         "/api/backends/{pool}/{id}/drain",
         "/api/backends/{pool}/{id}/undrain",
         "/api/explain",
+        "/api/reload",
     }
     for path in index["posts"]:
         assert (await client.post(path.format(pool="agents", id="a"), json={})).status == 200
@@ -176,12 +191,17 @@ async def test_pools_are_told_as_they_are(client: Client, scene: Scene) -> None:
             {
                 "name": "agents",
                 "ring_generation": 1,
+                "discovery": None,
                 "backends": [
                     {
                         "id": "a",
                         "address": "10.0.0.1:8000",
                         "weight": 1,
+                        "discovered": False,
                         "departed": False,
+                        "up": True,
+                        "ejected": None,
+                        "probe": None,
                         "draining": False,
                         "in_flight": 4,
                         "unfinished_tasks": 0,
@@ -192,7 +212,11 @@ async def test_pools_are_told_as_they_are(client: Client, scene: Scene) -> None:
                         "id": "b",
                         "address": "[fd00::2]:8001",
                         "weight": 3,
+                        "discovered": False,
                         "departed": False,
+                        "up": True,
+                        "ejected": None,
+                        "probe": None,
                         "draining": True,
                         "in_flight": 0,
                         "unfinished_tasks": 1,
@@ -445,3 +469,19 @@ async def test_a_client_that_leaves_ends_its_request(serve: Serve, monkeypatch: 
     await writer.wait_closed()
     await asyncio.wait_for(asyncio.wait({pins.answer}), DEADLINE)
     assert pins.answer.cancelled()
+
+
+async def test_a_reload_is_told_of(client: Client, scene: Scene) -> None:
+    answer = await client.post("/api/reload", json={})
+    assert (answer.status, await answer.json()) == (200, {"reloaded": True})
+    scene.mistakes = "proxy.yaml: line 3: pools: found nothing"
+    answer = await client.post("/api/reload", json={})
+    assert (answer.status, (await answer.json())["mistakes"]) == (409, scene.mistakes)
+    assert scene.reloads == 2
+
+
+async def test_a_reload_needs_the_token_and_a_post_of_json(guarded: Client, client: Client, scene: Scene) -> None:
+    assert (await guarded.post("/api/reload", json={})).status == 401
+    assert (await client.get("/api/reload")).status == 405
+    assert (await client.post("/api/reload", data="x", headers={"Content-Type": "text/plain"})).status == 415
+    assert scene.reloads == 0

@@ -70,6 +70,9 @@ def test_a_backend_is_empty_when_it_takes_and_holds_nothing(
         held = {("agents", "a"): unfinished, ("agents", "b"): 7, ("others", "a"): 8}
     assert standing(pool, member, held, 100.0) == {
         "departed": departed,
+        "up": True,
+        "ejected": None,
+        "probe": None,
         "draining": draining,
         "in_flight": in_flight,
         "unfinished_tasks": unfinished,
@@ -97,6 +100,9 @@ async def test_a_drained_backend_gets_no_new_work_until_it_is_undrained(caplog: 
             "pool": "agents",
             "backend": "a",
             "departed": False,
+            "up": True,
+            "ejected": None,
+            "probe": None,
             "draining": True,
             "in_flight": 0,
             "unfinished_tasks": 0,

@@ -86,6 +86,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="plain JSON answers always")
     parser.add_argument("--lenient-name", action="store_true", help="tasks/* without Mcp-Name is tolerated")
     parser.add_argument("--store", type=Path, metavar="FILE", help="its tasks outlive it there, for its successor")
+    parser.add_argument("--certificate", metavar="FILE", help="it speaks TLS, with this certificate and --key")
+    parser.add_argument("--key", metavar="FILE")
     options = parser.parse_args()
     extension = TaskExtension(
         options.instance,
@@ -96,7 +98,8 @@ def main() -> None:
     )
     app = make_server(options.instance, extension).streamable_http_app(json_response=options.json)
     # One second at the end for open streams: without a limit the server would wait for as long as they last.
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    secure = {} if options.certificate is None else {"ssl_certfile": options.certificate, "ssl_keyfile": options.key}
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, **secure))
     with socket.create_server(("127.0.0.1", options.port)) as listener:
         sys.stdout.write(f"port {listener.getsockname()[1]}\n")
         sys.stdout.flush()

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
 from proxy.pins import held as held_module
-from proxy.pins.held import tasks_held
+from proxy.pins.held import Held, tasks_held
 from proxy.pins.store import PinStoreError
 
 DEADLINE = 10.0  # seconds
@@ -17,10 +17,10 @@ class LateStore:
     """Answers with a future that the test holds."""
 
     def __init__(self) -> None:
-        self.answer: asyncio.Future[Mapping[tuple[str, str], int]] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
         self.asked = asyncio.Event()
 
-    def held(self) -> asyncio.Future[Mapping[tuple[str, str], int]]:
+    def held(self) -> asyncio.Future[Held]:
         self.asked.set()
         return self.answer
 
@@ -28,7 +28,7 @@ class LateStore:
 class BrokenStore:
     """Fails at once."""
 
-    def held(self) -> Mapping[tuple[str, str], int]:
+    def held(self) -> Held:
         raise PinStoreError("redis://user:secret@redis is down")
 
 
@@ -67,3 +67,24 @@ async def test_a_store_that_fails_later_or_never_answers_leaves_the_number_open(
     assert await tasks_held(store) is None
     assert "pin store" in caplog.text
     assert "secret" not in caplog.text
+
+
+async def test_a_store_that_stays_silent_is_told_of_once_until_it_has_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Store:
+        up = False
+
+        def held(self) -> Held:
+            if not self.up:
+                raise PinStoreError("down")
+            return {}
+
+    store, other = Store(), Store()
+    for answers, told in ((False, 1), (True, 1), (False, 2), (True, 2)):
+        store.up = answers
+        for _ in range(3):
+            assert await tasks_held(store) == ({} if answers else None)
+        assert len(caplog.records) == told
+    assert await tasks_held(other) is None
+    assert len(caplog.records) == 3

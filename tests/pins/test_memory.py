@@ -24,7 +24,26 @@ def test_the_least_recently_used_leaves_first(clock: Clock) -> None:
     store.put(K[3], "pool", "a", ttl=None)
     assert [store.get(key) is not None for key in K[:4]] == [True, False, True, True]
     assert (len(store), store.evicted) == (3, 1)
-    assert store.held() == {("pool", "a"): 3}
+
+
+def test_how_much_a_backend_holds_is_unknown_until_a_task_without_its_pin_would_have_ended(clock: Clock) -> None:
+    store = make(clock, capacity=2)
+    store.put(K[0], "pool", "a", ttl=30.0)
+    store.put(K[1], "pool", "b", ttl=None)
+    store.put(K[2], "pool", "b", ttl=None)  # a's has to go
+    assert store.held() == {("pool", "a"): None, ("pool", "b"): 2}
+    clock.now += 29
+    assert store.held() == {("pool", "a"): None, ("pool", "b"): 2}
+    clock.now += 2
+    assert store.held() == {("pool", "b"): 2}
+
+
+def test_a_finished_task_that_loses_its_pin_leaves_no_doubt(clock: Clock) -> None:
+    store = make(clock, capacity=1)
+    store.put(K[0], "pool", "a", ttl=None)
+    store.finish(K[0])
+    store.put(K[1], "pool", "b", ttl=None)
+    assert store.held() == {("pool", "b"): 1}
 
 
 def test_a_peek_sees_living_pins_and_is_no_use(clock: Clock) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.pins.redis_cache import FRESH, KnownPins
-from proxy.pins.redis_scripts import Mode, counts_in, evicted_in, holder_in, settling
+from proxy.pins.redis_scripts import Mode, counts_in, holder_in, settling
 from tests.pins.stores import K
 
 A, B = ("pool", "a"), ("pool", "b")
@@ -140,8 +140,33 @@ def test_all_that_lives_is_restored_but_not_what_has_its_own_word() -> None:
     pins.learn(K[1], A, 0, expires=1)
     known = pins.learn(K[2], A, 0, expires=100)
     pins.put_off(K[2], known, Mode.RENEW)
-    pins.restore(2)
-    assert {key: mode for key, (mode, _) in pins.oldest_unwritten(9, 2)} == {K[0]: Mode.RESTORE, K[2]: Mode.RENEW}
+    assert pins.restore(2) == {A}
+    assert pins.unwritten == 2
+    told = []
+    while some := pins.oldest_unwritten(9, 2):
+        told += [(key, mode) for key, (mode, _) in some]
+        for key, later in some:
+            pins.written(key, later)
+    assert told == [(K[2], Mode.RENEW), (K[0], Mode.RESTORE)]  # its own word first
+    assert pins.unwritten == 0
+
+
+def test_what_was_lost_is_restored_last_used_first_unless_it_gets_its_own_word() -> None:
+    pins = KnownPins(capacity=4)
+    for key in K[:4]:
+        pins.learn(key, A, 0, expires=100)
+    pins.look_up(K[0], 1)
+    pins.restore(1)
+    known = pins.look_up(K[3], 1, use=False)
+    assert known is not None
+    assert known.needs_telling(1)
+    assert not pins.is_unwritten(K[3])  # its own word need not wait
+    pins.drop(K[2])
+    pins.learn(K[4], A, 1, expires=100)
+    pins.learn(K[5], A, 1, expires=100)  # K[1] is known no more
+    assert [key for key, _ in pins.oldest_unwritten(9, 1)] == [K[0], K[3]]
+    assert pins.oldest_unwritten(9, 100) == []
+    assert pins.unwritten == 0
 
 
 @pytest.mark.parametrize(
@@ -168,8 +193,7 @@ def test_a_pin_s_value_names_its_holder(reply: object, holder: tuple[str, str] |
     assert holder_in(reply) == holder
 
 
-def test_counts_and_evictions_are_read() -> None:
-    assert counts_in([b"epoch", b"pool\0a", 3, b"pool\0", 1]) == {("pool", "a"): 3, ("pool", ""): 1}
+def test_counts_are_read() -> None:
+    counts = [b"epoch", b"pool\0a", 3, b"pool\0", 1, b"pool\0b", 2, b"pool\0b", -1]
+    assert counts_in(counts) == {("pool", "a"): 3, ("pool", ""): 1, ("pool", "b"): None}
     assert counts_in([None]) == {}
-    assert evicted_in(b"# Stats\r\nevicted_keys:12\r\nx:1\r\n") == 12
-    assert [evicted_in(reply) for reply in (b"", b"evicted_keys:x\r\n", None, 3)] == [None] * 4

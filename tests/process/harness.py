@@ -193,12 +193,12 @@ async def run(*arguments: str, program: Sequence[str] = PROXY, folder: Path = PR
 
 
 @asynccontextmanager
-async def proxy_process(config: str) -> AsyncIterator[ProxyProcess]:
+async def proxy_process(config: str, *, program: Sequence[str] = PROXY) -> AsyncIterator[ProxyProcess]:
     """A proxy with this configuration that is ready. At the end it must exit with 0, without a failure in its log."""
     with tempfile.TemporaryDirectory(prefix="proxy-config-") as folder:
         file = Path(folder, "proxy.yaml")
         file.write_text(config)
-        with started("serve", "-c", str(file)) as command:
+        with started("serve", "-c", str(file), program=program) as command:
             proxy = await serving(command)
             yield proxy
             if command.running:

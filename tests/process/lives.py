@@ -95,11 +95,17 @@ class Life(ProxyProcess):
             async with session.post(url, json={} if value is None else value) as response:
                 return response.status, await response.json()
 
-    async def backend_told(self, backend: str, pool: str = "agents") -> dict[str, Any]:
-        """What the admin interface tells of a backend."""
+    async def pools(self) -> list[dict[str, Any]]:
+        """What the admin interface tells of all pools."""
         status, text = await self.admin("/api/pools")
         assert status == 200
-        (found,) = (pool_told for pool_told in json.loads(text)["pools"] if pool_told["name"] == pool)
+        told = json.loads(text)["pools"]
+        assert isinstance(told, list)
+        return told
+
+    async def backend_told(self, backend: str, pool: str = "agents") -> dict[str, Any]:
+        """What the admin interface tells of a backend."""
+        (found,) = (pool_told for pool_told in await self.pools() if pool_told["name"] == pool)
         (told,) = (told for told in found["backends"] if told["id"] == backend)
         assert isinstance(told, dict)
         return told
@@ -149,11 +155,16 @@ class Life(ProxyProcess):
 
 
 @asynccontextmanager
-async def life(config: str, *arguments: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[Life]:
-    """A proxy with this configuration that is ready. At the end it is told to end, and must do so with 0."""
+async def life(
+    config: str, *arguments: str, environ: Mapping[str, str] | None = None, file: Path | None = None
+) -> AsyncIterator[Life]:
+    """A proxy with this configuration, or with the one in the file, that is ready. At the end it is told to end, and
+    must do so with 0.
+    """
     with tempfile.TemporaryDirectory(prefix="proxy-config-") as folder:
-        file = Path(folder, "proxy.yaml")
-        file.write_text(config)
+        if file is None:
+            file = Path(folder, "proxy.yaml")
+            file.write_text(config)
         with started("serve", "-c", str(file), *arguments, environ=environ) as command:
             proxy = await serving(command)
             one = Life(command, proxy.port, proxy.admin_port, file)

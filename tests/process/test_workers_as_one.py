@@ -250,7 +250,43 @@ async def test_a_task_finished_through_another_worker_than_its_maker_s_is_finish
         told = (await one.post(f"/api/backends/agents/{owner.name}/drain"))[1]
         assert (told["unfinished_tasks"], told["empty"]) == (0, True)
         assert await one.count("pins", kind="task") == 2  # each worker has its own
-        assert await one.count("searches_total", outcome="found") == 1
+        assert await one.count("searches_total") == 0  # it asked for the pin
+
+
+async def test_what_one_worker_has_learned_every_worker_acts_on() -> None:
+    """Also where a search would not do: several pools may own the task, and an update may not go to all of them."""
+    async with servers("ab") as (_, sides):
+        pools = {
+            name: {"backends": [{"id": name, "url": f"http://127.0.0.1:{side.port}/mcp"}]}
+            for name, side in zip("ab", sides, strict=True)
+        }
+        routes = [{"name": "rest", "split": {"a": 1, "b": 1}}]
+        async with life(config_text(**settings(pools=pools, routes=routes))) as one:
+            maker, other = one.workers
+            for _ in range(CALLS):
+                task_id = await made_task(one, maker)
+                async with one.client_of(other) as caller:
+                    for method in (b"update", b"cancel", b"get"):
+                        answer = await caller.ask(task(method, task_id.encode()))
+                        assert (answer.status, json.loads(answer.body)["result"]["taskId"]) == (200, task_id)
+            replacement = await killed_and_replaced(one)
+            async with one.client_of(replacement) as caller:
+                assert (await caller.ask(task(b"cancel", task_id.encode()))).status == 200
+            assert await one.count("searches_total") == 0
+
+
+async def test_others_accept_for_a_worker_that_hangs() -> None:
+    async with servers("a") as (_, (side,)), life(config_text(side.port, **settings())) as one:
+        hanging, other = one.workers
+        os.kill(hanging, signal.SIGSTOP)
+        await one.until_said(f"(pid {hanging}) does not answer")
+        for _ in range(4 * CALLS):  # some of these connections wait in the queue of the one that hangs
+            async with client(one.port) as caller:
+                assert (await caller.ask(call())).status == 200
+        os.kill(hanging, signal.SIGCONT)
+        await one.until_said(f"(pid {hanging}) answers again")
+        assert await callers_served_by(one, hanging) == {"a"}
+        assert one.workers == [hanging, other]
 
 
 async def test_who_asked_back_through_one_worker_is_preferred_by_all() -> None:

@@ -17,8 +17,12 @@ class Worker:
     in_flight: int = 0
 
     @property
+    def weight(self) -> float:
+        return self.backend.weight
+
+    @property
     def load(self) -> float:
-        return self.in_flight / self.backend.weight
+        return self.in_flight / self.weight
 
 
 def workers(*weights: int) -> list[Worker]:

@@ -45,11 +45,11 @@ def test_choices_differ_by_member_and_source() -> None:
 
 @pytest.mark.parametrize("draining", [False, True])
 @pytest.mark.parametrize("departed", [False, True])
-def test_who_takes_new_work(draining: bool, departed: bool) -> None:
+def test_who_is_taken_out_of_new_work(draining: bool, departed: bool) -> None:
     one = member(drain=draining)
     assert one.draining is draining
     one.departed = departed
-    assert one.fit is (not draining and not departed)
+    assert one.withdrawn is (draining or departed)
 
 
 def test_a_member_s_tag_is_its_pool_s_and_its_backend_s() -> None:

@@ -176,6 +176,8 @@ def test_what_is_set_without_naming_members(state: State, flag: bool) -> None:
         search=flag,
         sticky=not flag,
         listen="all" if flag else "one",
+        health=None,
+        outlier=None,
     )
     assert (pool.state, pool.search, pool.sticky) == (state, flag, not flag)
     assert pool.listen == ("all" if flag else "one")
@@ -194,6 +196,19 @@ def test_all_members_serve_a_subscription_where_the_pool_says_so() -> None:
     assert [one.backend.id for one in pool.listeners] == ["a", "b", "c", "d"], "drained or departed, it may own tasks"
     pool.replace(backends)
     assert [one.backend.id for one in pool.listeners] == list(ids[:16]), "each costs a connection"
+
+
+def test_departed_members_take_no_configured_ones_place_in_a_subscription_and_go_in_beside_them() -> None:
+    def some(first: int, count: int) -> list[Backend]:
+        return [Backend(f"b{i}", "127.0.0.1", 8000) for i in range(first, first + count)]
+
+    pool = Pool("agents", some(0, 16), policy=RoundRobin(), listen="all")
+    pool.replace(some(1, 16))
+    assert [one.backend.id for one in pool.listeners] == [*(f"b{i}" for i in range(1, 17)), "b0"]
+    pool.replace(some(100, 16))
+    assert [one.backend.id for one in pool.listeners] == [f"b{i}" for i in (*range(100, 116), *range(1, 17))], (
+        "32 in all, of those that left the last ones"
+    )
 
 
 def test_sessions_are_found_by_their_tag() -> None:

@@ -120,3 +120,32 @@ def test_what_is_remembered_stays_bounded_and_changes_no_answer(monkeypatch: pyt
         assert max(remembered()) <= 100
         assert sorted(remembered())[0] <= 100 // 5  # orders, each of five ids
     assert min(remembered()) > 0
+
+
+def test_shares_are_exact() -> None:
+    """As many keys as there can be would be spread so; some thousands come close."""
+    ring = ring_of("abcd", b=3)
+    shares = ring.shares("abcd")
+    assert sum(shares.values()) == pytest.approx(1.0)
+    seen = Counter(firsts(ring).values())
+    assert all(abs(seen[one] / len(KEYS) - share) < 0.03 for one, share in shares.items())
+
+
+def test_shares_among_some_are_those_of_keys_whose_order_passes_the_others_over() -> None:
+    ring = ring_of("abcde", d=2)
+    shares = ring.shares("bde")
+    seen = Counter(next(one for one in ring.order(key) if one in "bde") for key in KEYS)
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert shares.keys() == {"b", "d", "e"}
+    assert all(abs(seen[one] / len(KEYS) - share) < 0.03 for one, share in shares.items())
+    assert ring.shares("c") == {"c": pytest.approx(1.0)}
+    assert ring.shares("") == {}
+
+
+def test_slices_show_the_ring_all_around() -> None:
+    ring = ring_of("abc")
+    slices = ring.slices(3600)
+    assert len(slices) == 3600
+    seen, shares = Counter(slices), ring.shares("abc")
+    assert all(abs(seen[one] / 3600 - share) < 0.02 for one, share in shares.items())
+    assert ring_of("a").slices(4) == ["a", "a", "a", "a"]

@@ -11,7 +11,7 @@ from proxy.routing.telling import as_text, as_values
 
 CALL = RoutingHeaders("POST", "/mcp", "mcp.test", "2026-07-28", True, "tools/call", name="search")
 A = Standing("a", "http://10.0.0.1:8000/mcp", 1, 0, draining=False, departed=False)
-LONG = Standing("backend-2", "http://10.0.0.2:80/mcp", 2, 3, draining=True, departed=True)
+LONG = Standing("backend-2", "http://10.0.0.2:80/mcp", 2, 3, draining=True, departed=True, up=False, ejected=True)
 NO_BACKEND = Failure("no_backend", 503, -32000, "pool canary: no backend takes new work")
 
 BALANCED = Explanation(
@@ -52,7 +52,7 @@ def test_a_balanced_request() -> None:
         "pool:       agents for 95 of 100 requests\n"
         "  least_in_flight picks one of:\n"
         "    a          http://10.0.0.1:8000/mcp  weight 1, 0 in flight\n"
-        "    backend-2  http://10.0.0.2:80/mcp    weight 2, 3 in flight, draining, departed\n"
+        "    backend-2  http://10.0.0.2:80/mcp    weight 2, 3 in flight, draining, departed, down, ejected\n"
         "pool:       canary for 5 of 100 requests\n"
         "  503 no_backend (-32000): pool canary: no backend takes new work\n"
         "note:       no Host was given: mcp.test is assumed\n"
@@ -71,13 +71,13 @@ def test_a_search() -> None:
         "owner:      not known; these are asked at once, and the first result is relayed:\n"
         "  pool agents\n"
         "    a          http://10.0.0.1:8000/mcp  weight 1, 0 in flight\n"
-        "    backend-2  http://10.0.0.2:80/mcp    weight 2, 3 in flight, draining, departed\n"
+        "    backend-2  http://10.0.0.2:80/mcp    weight 2, 3 in flight, draining, departed, down, ejected\n"
         "  pool shared\n"
         "    a  http://10.0.0.1:8000/mcp  weight 1, 0 in flight\n"
         "    ring: key task 0123456789, order a, b\n"
         "  pool other, one of (round_robin)\n"
         "    a          http://10.0.0.1:8000/mcp  weight 1, 0 in flight\n"
-        "    backend-2  http://10.0.0.2:80/mcp    weight 2, 3 in flight, draining, departed\n"
+        "    backend-2  http://10.0.0.2:80/mcp    weight 2, 3 in flight, draining, departed, down, ejected\n"
     )
 
 
@@ -164,6 +164,8 @@ def test_values_for_json() -> None:
                         "in_flight": 0,
                         "draining": False,
                         "departed": False,
+                        "up": True,
+                        "ejected": False,
                     },
                     {
                         "id": "backend-2",
@@ -172,6 +174,8 @@ def test_values_for_json() -> None:
                         "in_flight": 3,
                         "draining": True,
                         "departed": True,
+                        "up": False,
+                        "ejected": True,
                     },
                 ],
                 "together": False,

@@ -15,7 +15,8 @@ from proxy.routing.ownership import PinKey
 from proxy.routing.pools import Pool, State
 from proxy.routing.rounds import ConnectionMemory, Rounds
 from proxy.routing.routes import Route, RoutingTable
-from proxy.wire.destination import Destination, Directory, Found, Lane, SearchPlan
+from proxy.wire.destination import Destination, Found, Lane, SearchPlan
+from proxy.wire.directory import Directory
 
 PATIENCE = 5.0  # seconds
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from proxy.wire.events import MESSAGE_LIMIT, AnswerReader, EventReader
+from proxy.wire.events import MESSAGE_LIMIT, AnswerReader, EventReader, JsonReader
 from tests.wire.bodies import SIZES, cut
 
 BOM = b"\xef\xbb\xbf"
@@ -55,7 +55,9 @@ def meant(lines: tuple[bytes, ...] | bytes) -> bytes:
 
 def retained(reader: AnswerReader) -> int:
     """The bytes that a reader keeps."""
-    return sum(len(value) for value in vars(reader).values() if isinstance(value, bytes))
+    assert isinstance(reader, EventReader | JsonReader)
+    values = [getattr(reader, name) for name in reader.__slots__]
+    return sum(len(value) for value in values if isinstance(value, bytes))
 
 
 def check_stream(text: bytes, cuts: int | list[int], *, limit: int = MESSAGE_LIMIT, data_last: bool = True) -> None:

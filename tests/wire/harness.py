@@ -79,28 +79,38 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 class ScriptedBackend:
     """Counts connections and requests; `script(connection)` is played on each connection until it returns."""
 
-    def __init__(self, script: "Callable[[BackendSide], Awaitable[None]]") -> None:
+    def __init__(
+        self, script: "Callable[[BackendSide], Awaitable[None]]", host: str = "127.0.0.1", port: int = 0
+    ) -> None:
         self.requests: list[Message] = []
         self.connections = 0
         self.closed_by_peer = 0
         self.open: set[BackendSide] = set()
         self.playing: set[asyncio.Task[None]] = set()
-        self.port = 0
+        self.port = port
+        self._host = host
         self._script = script
         self._server: asyncio.Server | None = None
 
     async def listen(self) -> None:
-        self._server = await asyncio.start_server(self.serve, "127.0.0.1", 0, limit=2**22)
+        self._server = await asyncio.start_server(self.serve, self._host, self.port, limit=2**22)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def listen_again(self) -> None:
         """Listens on the same port as before."""
-        self._server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, limit=2**22)
+        await self.listen()
 
     async def stop_listening(self) -> None:
         """From now on the port refuses connections; open ones live on."""
         if self._server is not None:
             self._server.close()
+
+    async def end(self) -> None:
+        """Stops listening, and plays on no connection any more."""
+        await self.stop_listening()
+        for playing in self.playing:
+            playing.cancel()
+        await until(lambda: not self.playing)
 
     def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         playing = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -168,17 +178,14 @@ def answering(text: bytes) -> Callable[[BackendSide], Awaitable[None]]:
 
 @asynccontextmanager
 async def backend(
-    script: Callable[[BackendSide], Awaitable[None]] = answer_always,
+    script: Callable[[BackendSide], Awaitable[None]] = answer_always, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[ScriptedBackend]:
-    scripted = ScriptedBackend(script)
+    scripted = ScriptedBackend(script, host, port)
     await scripted.listen()
     try:
         yield scripted
     finally:
-        await scripted.stop_listening()
-        for playing in scripted.playing:
-            playing.cancel()
-        await until(lambda: not scripted.playing)
+        await scripted.end()
 
 
 def config_text(*ports: int, pool: str = "", routes: str = "", top: str = "", listen: str = "127.0.0.1:0") -> str:

@@ -47,6 +47,12 @@ def close_in_the_body(side: BackendSide) -> None:
     side.writer.close()
 
 
+def close_in_a_stream(side: BackendSide) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    side.send(head + b"e\r\n: on its way\n\n\r\n")
+    side.writer.close()
+
+
 class Owner:
     """Makes the task `t-1`, leaves the next `silent` requests unanswered, and knows the task from then on."""
 
@@ -181,12 +187,22 @@ async def test_a_poll_too_large_to_be_kept_is_not_sent_again() -> None:
                 assert (await c.ask(get(body=b" " * size))).status == expected
 
 
-async def test_an_answer_that_the_client_has_seen_the_beginning_of_is_cut() -> None:
+async def test_of_an_answer_that_breaks_off_the_client_sees_nothing() -> None:
+    """Servers write head and body apart, and may die between the two."""
     owner = Owner(1, close_in_the_body)
     async with backend(owner.script) as a, running(config_text(a.port, pool=WAIT)) as proxy, client(proxy.port) as c:
         await make(c, a)
+        assert (await c.ask(get())).status == 200
+        assert owner.asked == 2
+        assert await metric(proxy, "decisions_total", kind="task", outcome="served") == 1
+
+
+async def test_an_answer_that_the_client_has_seen_the_beginning_of_is_cut() -> None:
+    owner = Owner(1, close_in_a_stream)
+    async with backend(owner.script) as a, running(config_text(a.port, pool=WAIT)) as proxy, client(proxy.port) as c:
+        await make(c, a)
         c.send(get())
-        assert (await c.rest()).endswith(b"\r\n\r\n{")
+        assert (await c.rest()).endswith(b": on its way\n\n\r\n")
         assert owner.asked == 1
 
 

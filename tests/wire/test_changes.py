@@ -287,3 +287,84 @@ async def test_a_member_that_comes_while_a_request_is_dialled_may_serve_it() -> 
         finally:
             for filler in fillers:
                 filler.close()
+
+
+def forget(proxy: Proxy, text: str, backend_id: str) -> None:
+    """The backend leaves the configuration, is found gone by others, and then comes another configuration."""
+    pool = proxy.pools["agents"]
+    apply(proxy, without(text, backend_id))
+    gone = pool.member(backend_id)
+    assert gone is not None
+    pool.forget(gone)
+    apply(proxy, without(text, backend_id))
+
+
+@pytest.mark.parametrize("method", [b"get", b"cancel"])
+async def test_who_waits_for_an_owner_that_is_forgotten_meanwhile_asks_those_that_are_left(method: bytes) -> None:
+    makers = [TaskBackend(*(f"{name}-{i}" for i in range(30))) for name in "ab"]
+    async with backend(makers[0].script) as a, backend(makers[1].script) as b:
+        text = config_text(a.port, b.port, pool="    timeouts: {owner_wait: 4s}")
+        async with running(text) as proxy, client(proxy.port) as c:
+            mine = next(task_id for task_id in await make(c, 10) if task_id.startswith("b"))
+            await b.end()
+            proxy.lanes["agents"].connections[proxy.pools["agents"].everyone[1]].close_idle(limit=-1.0)
+            c.send(task(method, mine.encode()))
+            await until(lambda: proxy.pools["agents"].in_flight)
+            forget(proxy, text, "b")
+            assert (await c.response()).body == UNKNOWN
+            assert makers[0].asked == [mine]
+            assert await metric(proxy, "backend_in_flight") == 0
+            assert proxy.pools["agents"].in_flight == 0
+
+
+async def test_who_asks_again_an_owner_that_is_forgotten_meanwhile_asks_those_that_are_left() -> None:
+    makers = [TaskBackend(*(f"{name}-{i}" for i in range(30))) for name in "ab"]
+    async with backend(makers[0].script) as a, backend(makers[1].script) as b:
+        text = config_text(a.port, b.port, pool="    timeouts: {owner_wait: 4s}")
+        async with running(text) as proxy, client(proxy.port) as c:
+            mine = next(task_id for task_id in await make(c, 10) if task_id.startswith("b"))
+            asked = len(b.requests)
+            b._script = closes
+            for side in list(b.open):
+                side.writer.transport.abort()
+            await until(lambda: not b.open)
+            c.send(task(b"get", mine.encode()))
+            await until(lambda: len(b.requests) >= asked + 2)
+            forget(proxy, text, "b")
+            assert (await c.response()).body == UNKNOWN
+            assert makers[0].asked == [mine]
+            assert proxy.pools["agents"].in_flight == 0
+
+
+async def test_who_waits_for_a_slot_at_an_owner_that_is_forgotten_meanwhile_asks_those_that_are_left() -> None:
+    makers = [TaskBackend(*(f"{name}-{i}" for i in range(30))) for name in "ab"]
+    let_go = asyncio.Event()
+
+    async def holds(side: BackendSide) -> None:
+        await side.request()
+        await let_go.wait()
+
+    async with backend(makers[0].script) as a, backend(makers[1].script) as b:
+        limits = "    limits: {in_flight: 100, per_backend: 1, queue: 9, queue_wait: 5s}"
+        text = config_text(a.port, b.port, pool=limits)
+        async with running(text) as proxy, client(proxy.port) as c, client(proxy.port) as first:
+            mine = next(task_id for task_id in await make(c, 10) if task_id.startswith("b"))
+            b._script = holds
+            await b.end()
+            await b.listen_again()
+            first.send(task(b"get", mine.encode()))
+            await until(lambda: any(request.get("Mcp-Method") == "tasks/get" for request in b.requests))
+            c.send(task(b"get", mine.encode()))
+            await until(lambda: len(proxy.pools["agents"].queue) == 1)
+            await b.stop_listening()
+            forget(proxy, text, "b")
+            let_go.set()
+            for one in (first, c):
+                assert (await one.response()).body == UNKNOWN
+            assert proxy.pools["agents"].in_flight == 0
+            assert len(proxy.pools["agents"].queue) == 0
+
+
+async def closes(side: BackendSide) -> None:
+    """Closes without an answer."""
+    await side.request()

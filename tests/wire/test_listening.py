@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import ssl
 from contextlib import AsyncExitStack
 
 import pytest
 
-from proxy.config import parse
+from proxy.config import Config, parse
 from proxy.wire import listening as module
+from proxy.wire.connections import BackendTls
 from proxy.wire.part import Part
 from tests.wire.harness import (
     BackendSide,
@@ -516,6 +518,88 @@ async def test_a_member_added_by_a_new_configuration_joins(monkeypatch: pytest.M
                 assert len(await alone.acknowledged()) == 1, "the new rule holds for the next subscription"
             made[0].tell(note("of a"))
             assert await stream.uri() == "of a", "the old stream lives on"
+
+
+def moved(ports: list[int], *, to: int, path: str = "/mcp") -> Config:
+    """The configuration with the last backend somewhere else, under the same id."""
+    return parse(config_text(*ports[:-1], to, pool=ALL).replace(f"{to}/mcp", f"{to}{path}"), "test.yaml", {})
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/elsewhere"])
+async def test_a_member_that_moves_cuts_the_whole_and_the_client_listens_at_its_new_address(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "JOIN_EVERY", 0.05)
+    made, new = abc("ab"), Listened("b")
+    async with fleet(*made) as (proxy, backends), backend(new.script) as at:
+        ports = [one.port for one in backends]
+        async with listening_to(proxy, made) as (_, stream):
+            proxy.apply(moved(ports, to=at.port, path=path))
+            with pytest.raises(asyncio.IncompleteReadError):
+                await stream.message()
+            await until(lambda: [one.ended for one in made] == [1, 1])
+            assert not new.opened, "the client would not know what it missed"
+        async with listening_to(proxy, [made[0], new]):
+            assert at.requests[-1].first.split()[1] == path.encode()
+        await until(lambda: not new.streams)
+        assert await metric(proxy, "streams_open") == 0
+        assert await metric(proxy, "backend_in_flight") == 0
+
+
+async def test_a_member_that_moves_before_it_has_acknowledged_is_asked_at_its_new_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "JOIN_EVERY", 0.05)
+    monkeypatch.setattr(module, "ACK_WAIT", 0.05)
+
+    async def silent(side: BackendSide) -> None:
+        await side.request()
+        await side.peer_closes()
+
+    first, slow, new = Listened("a"), Listened("b", acknowledges=False), Listened("b")
+    for script in (slow.script, silent):
+        async with backend(first.script) as a, backend(script) as b, backend(new.script) as at:
+            async with running(config_text(a.port, b.port, pool=ALL)) as proxy, listening_to(proxy, [first]) as (_, s):
+                await until(lambda: b.requests)
+                proxy.apply(moved([a.port, b.port], to=at.port))
+                await until(lambda: new.streams)
+                await until(lambda: not b.open)
+                new.tell(note("of b"))
+                assert await s.uri() == "of b", "nothing was promised, so nothing is broken"
+                assert await metric(proxy, "backend_in_flight") == 2
+
+
+async def test_a_member_that_is_forgotten_and_comes_back_elsewhere_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "JOIN_EVERY", 0.05)
+    made, new = abc(), Listened("c")
+    async with fleet(*made) as (proxy, backends), backend(new.script) as at, listening_to(proxy, made) as (_, stream):
+        ports = [one.port for one in backends]
+        pool = proxy.pools["agents"]
+        for _ in range(2):
+            proxy.apply(parse(config_text(*ports[:2], pool=ALL), "test.yaml", {}))
+            if (gone := pool.member("c")) is not None:
+                pool.forget(gone)
+        made[2].tell(note("of c"))
+        assert await stream.uri() == "of c", "it may still say something"
+        proxy.apply(moved(ports, to=at.port))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await stream.message()
+
+
+async def test_new_certificates_do_not_move_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "JOIN_EVERY", 0.05)
+    made = abc("ab")
+    async with fleet(*made) as (proxy, backends), listening_to(proxy, made) as (_, stream):
+        ports = [one.port for one in backends]
+        connections = proxy.lanes["agents"].connections
+        before = dict(connections)
+        for one in connections.values():
+            one.tls = BackendTls(ssl.create_default_context(), "b.test")  # as it was at the last look
+        proxy.apply(parse(config_text(*ports, pool=ALL), "test.yaml", {}))
+        assert all(connections[member] is not before[member] for member in before)
+        await asyncio.sleep(0.2)  # several looks later
+        made[1].tell(note("of b"))
+        assert await stream.uri() == "of b"
 
 
 async def test_a_member_that_refuses_to_join_is_asked_once_and_one_that_fails_again(

@@ -9,7 +9,8 @@ from proxy.routing.ownership import pin_key
 from proxy.routing.pools import Pool
 from proxy.routing.rounds import ConnectionMemory
 from proxy.routing.routes import Match, Pattern, Route
-from proxy.wire.destination import Directory, SearchPlan
+from proxy.wire.destination import SearchPlan
+from proxy.wire.directory import Directory
 from tests.wire.directories import Place, Store, about, asked, directory, found, one_found, plan_found, pool_of
 
 TAG = r"^(?P<backend>[a-z])\."

@@ -11,8 +11,11 @@ import pytest
 from proxy.app import Proxy
 from proxy.background import Background
 from proxy.config import Pins
+from proxy.control.backends import standing
 from proxy.parts import pin_store_of
+from proxy.pins.held import tasks_held
 from proxy.pins.redis import RedisPinStore
+from proxy.routing.ownership import PinKey, pin_key
 from tests.redis_server import RedisServer, redis_server
 from tests.wire.harness import Client, backend, call, client, config_text, metric, running, task, until
 from tests.wire.task_backend import TaskBackend
@@ -48,11 +51,11 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(tell: str = "json") -> AsyncIterator[Fleet]:
+async def fleet(tell: str = "json", options: tuple[str, ...] = ()) -> AsyncIterator[Fleet]:
     makers = [TaskBackend(*(f"{name}-{i}" for i in range(2 * TASKS)), tell=tell) for name in "abc"]
     background = Background()
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(redis_server())
+        server = await stack.enter_async_context(redis_server(*options))
         made = Fleet(server, makers)
         ports = [(await stack.enter_async_context(backend(maker.script))).port for maker in makers]
         pins = Pins(store="redis", url=server.url)
@@ -98,3 +101,39 @@ async def test_without_redis_tasks_are_searched_and_the_rest_goes_on() -> None:
         for number in range(20):
             await two.poll(1 - number % 2, await two.make(number % 2))
         assert await two.searches() == before
+
+
+@pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lru"])
+async def test_with_a_redis_that_dropped_pins_no_drained_backend_is_told_to_be_empty(policy: str) -> None:
+    """Until the last task of which nobody knows has outlived what its server said."""
+    async with fleet(options=("--maxmemory", "3mb", "--maxmemory-policy", policy)) as two:
+        store, proxy = two.stores[0], two.proxies[0]
+        proxy.set_draining(pool="agents", backend="a", draining=True)
+        pool = proxy.pools["agents"]
+        member = pool.member("a")
+        assert member is not None
+
+        async def empty() -> object:
+            return standing(pool, member, await tasks_held(proxy.pins), time.monotonic())["empty"]
+
+        assert await empty()
+        tasks = [pin_key("agents", f"many-{number}") for number in range(15_000)]
+        for first in range(0, len(tasks), 100):
+            await asyncio.gather(*(put(store, key) for key in tasks[first : first + 100]))
+        assert not await empty()
+        for number, key in enumerate(tasks):
+            store.finish(key)  # those that are known; Redis dropped many
+            if number % 100 == 0:
+                await put(store, tasks[0])
+        assert store.evicted > 1000
+        assert not await empty()
+        text, _ = await proxy.metrics.render()
+        assert b'tasks_held{backend="a"' not in text  # nobody knows
+        if policy == "volatile-lru":
+            assert b'tasks_held{backend="b"' in text  # which lost nothing
+
+
+async def put(store: RedisPinStore, key: PinKey) -> None:
+    answer = store.put(key, "agents", "a", ttl=None)
+    if isinstance(answer, asyncio.Future):
+        await answer

@@ -71,7 +71,7 @@ class Store:
     def forget(self, key: PinKey) -> Answer[None]:
         raise AssertionError("nothing is forgotten here")
 
-    def held(self) -> Answer[Mapping[tuple[str, str], int]]:
+    def held(self) -> Answer[Mapping[tuple[str, str], int | None]]:
         return {}
 
     def __len__(self) -> int:

@@ -60,6 +60,25 @@ def test_a_process_with_another_configuration_takes_over_what_it_can() -> None:
     assert [one.backend.id for one in other.candidates()] == [C.id]
 
 
+def test_it_is_told_who_has_not_departed() -> None:
+    """All of them, so that who discovers them knows them from the start."""
+    found = Backend("d", "10.0.0.1", 80, name="agents.test", discovered=True)
+    pool = pool_of("agents", A, B, found)
+    pool.replace([A, found])
+    told = read_standings(json.loads(json.dumps(standings_of({"agents": pool}))))["agents"]
+    assert [repr(one) for one in told.members] == [repr(A), repr(found)]
+    assert read_standings({"agents": {"drains": {}, "members": []}})["agents"].members == ()  # of an earlier version
+
+
+@pytest.mark.parametrize("here", [False, True])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_pool_is_incomplete_until_anybody_knows_who_is_there(here: bool, there: bool) -> None:
+    pool, other = pool_of("agents", A), pool_of("agents", A)
+    pool.incomplete, other.incomplete = there, here
+    other.take_over(read_standings(json.loads(json.dumps(standings_of({"agents": pool}))))["agents"])
+    assert other.incomplete is (here and there)
+
+
 def test_a_drain_that_the_configuration_asks_for_is_the_configuration_s_affair() -> None:
     other = pool_of("agents", Backend("b", "::1", 8001, drain=False))
     other.take_over(read_standings(standings_of({"agents": pool_of("agents", B)}))["agents"])

@@ -12,7 +12,8 @@ from proxy.routing.headers import RoutingHeaders
 from proxy.routing.ownership import pin_key
 from proxy.routing.rounds import ConnectionMemory
 from proxy.routing.routes import Match, Pattern, ProtocolCondition, Route
-from proxy.wire.destination import Destination, Directory
+from proxy.wire.destination import Destination
+from proxy.wire.directory import Directory
 from tests.wire.directories import Place, Store, about, asked, directory, found, one_found, pool_of
 
 TAG = r"^(?P<backend>[a-z])\."

@@ -1,0 +1,101 @@
+"""A pool's `discover:`, the recipe by which its backends are found while the proxy runs."""
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal, get_args
+
+from proxy.config.addresses import host_name, plain_path, split_authority
+from proxy.config.fields import Field
+from proxy.config.values import DEFAULT_HOLD, DnsRecipe, FileRecipe, Recipe
+
+Scheme = Literal["http", "https"]
+_SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+_SUFFIXES = (".json", ".yaml", ".yml")
+_WHAT = "dns: NAME:PORT, or file: PATH"
+_NAME = "NAME:PORT, such as agents.example.svc:8000"
+_FILE = f"a path that ends with {', '.join(_SUFFIXES)}; its last part may be a glob, such as targets/*.yaml"
+_RESOLVER = "ADDRESS:PORT of a name server, such as 10.0.0.10:53"
+_DNS_PORT = 53
+_GLOB = "*?["
+
+
+def read_discover(field: Field | None) -> Recipe | None:
+    """`discover:` of a pool."""
+    section = None if field is None else field.section("dns", "file", "path", "scheme", "hold", "resolver")
+    if field is None or section is None:
+        return None
+    path = section.read("path", _path, "/mcp")
+    tls = section.read("scheme", lambda scheme: scheme.choice(_SCHEMES), "http") == "https"
+    hold = section.read("hold", lambda hold: hold.duration(zero=True), DEFAULT_HOLD)
+    dns, file, resolver = section.get("dns"), section.get("file"), section.get("resolver")
+    if dns is not None and file is not None:
+        field.problem(found="dns and file", allowed=f"one of them: {_WHAT}")
+        return None
+    if dns is not None:
+        named = _name(dns)
+        asked = None if resolver is None else _resolver(resolver)
+        return None if named is None else DnsRecipe(*named, path, tls, hold, asked)
+    if resolver is not None:
+        resolver.problem(
+            found="", message="only names are resolved", allowed="dns: NAME:PORT beside it, or no such key"
+        )
+    if file is not None:
+        pattern = _pattern(file)
+        return None if pattern is None else FileRecipe(pattern, path, tls, hold)
+    field.problem(found="", message="nothing to look for", allowed=_WHAT)
+    return None
+
+
+def _name(field: Field) -> tuple[str, int] | None:
+    parts = _place(field, _NAME, lambda host: not _is_address(host))
+    if parts is None:
+        return None
+    host, port = parts
+    if port is None:
+        field.problem(message="there is no port", allowed=_NAME)
+        return None
+    return host, port
+
+
+def _resolver(field: Field) -> tuple[str, int] | None:
+    parts = _place(field, _RESOLVER, _is_address)
+    return None if parts is None else (parts[0], _DNS_PORT if parts[1] is None else parts[1])
+
+
+def _place(field: Field, allowed: str, is_right: Callable[[str], bool]) -> tuple[str, int | None] | None:
+    """Host and port, if the host is right."""
+    text = field.text(allowed)
+    parts = None if text is None else split_authority(text)
+    if text is not None and (parts is None or parts[1] == 0 or not is_right(parts[0])):
+        field.problem(allowed=allowed)
+        return None
+    return parts
+
+
+def _pattern(field: Field) -> Path | None:
+    text = field.text(_FILE)
+    if text is None:
+        return None
+    pattern = Path(field.report.source).parent.joinpath(text).absolute()
+    if pattern.suffix not in _SUFFIXES or any(char in text.removesuffix(pattern.name) for char in _GLOB):
+        field.problem(allowed=_FILE)
+        return None
+    return pattern
+
+
+def _path(field: Field) -> str | None:
+    allowed = "a path that begins with /, of plain segments, without query and fragment"
+    text = field.text(allowed)
+    if text is not None and not plain_path(text):
+        field.problem(allowed=allowed)
+        return None
+    return text
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return host_name(host) is not None or ":" in host
