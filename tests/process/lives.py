@@ -64,6 +64,11 @@ class Life(ProxyProcess):
         held = sockets_of(pid)
         return any(held.count(inode) > 1 for inode in inodes)
 
+    def can_accept(self, pid: int) -> bool:
+        """True while this process has one of the listening sockets open."""
+        held = set(sockets_of(pid)) if alive(pid) else set()
+        return any(inode in held for port, _, state, inode in connections() if port == self.port and state == "0A")
+
     async def holder(self, caller: Client) -> int:
         """Which process has accepted this client's connection; QUEUED if none has."""
         port = caller.writer.get_extra_info("sockname")[1]

@@ -73,7 +73,10 @@ async def test_streams_longer_than_the_drain_are_cut_in_the_generation_before_on
         async with life(config_text(server.port, workers=workers, drain="1s")) as one:
             async with client(one.port) as early:
                 await opened(early)
+                serving = [one.pid, *one.workers]
                 before = await one.renew()
+                # Those of the generation before accept until they hear that they drain.
+                await one.until(lambda: not any(map(one.can_accept, serving)), "the generation before accepts no more")
                 async with client(one.port) as late:
                     await opened(late)
                     assert await early.rest() == b""
