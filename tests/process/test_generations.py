@@ -48,8 +48,10 @@ async def test_the_next_generation_serves_and_streams_end_in_the_one_before(work
             port, admin_port = one.port, one.admin_port
             async with client(one.port) as caller:
                 await opened(caller)
+                serving = [one.pid, *one.workers]
                 before = await one.renew()
                 assert (one.port, one.admin_port) == (port, admin_port)
+                await one.until(lambda: not any(map(one.can_accept, serving)), "the generation before accepts no more")
                 assert alive(before)
                 assert len(one.workers) == (workers if workers > 1 else 0)
                 for _ in range(10):
