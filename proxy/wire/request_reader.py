@@ -7,7 +7,7 @@ never sees two messages joined; what is pipelined behind stays unread.
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from proxy.routing.errors import BadRequest, FramingError, HeadTooLarge, ProxyError, Unsupported
-from proxy.wire.framing import BodyCursor, cursor_for
+from proxy.wire.framing import BodyCursor, Chunks, cursor_for
 from proxy.wire.limits import MAX_HEAD
 from proxy.wire.parsing import DUE, ONLY_END, into
 from proxy.wire.request_head import Frame, RequestHead, RequestHeadReader
@@ -33,7 +33,7 @@ class RequestReader:
     After an error nothing more can be read: nobody knows where the next message would begin.
     """
 
-    __slots__ = ("_body", "_fed", "_frame", "_marks", "_parser", "at", "in_body", "pieces", "text")
+    __slots__ = ("_body", "_empty", "_fed", "_frame", "_marks", "_parser", "at", "in_body", "pieces", "text")
 
     _body: BodyCursor
 
@@ -46,6 +46,7 @@ class RequestReader:
         """True from a head to the end of its body."""
         self.pieces: list[bytes] = []
         """The content that was read; to be taken before more is read."""
+        self._empty = 0  # lines passed over before the next head
         self._fed = 0  # how much of the text the parser has seen, of a head that is not whole
         self._frame: Frame | None = None  # of the last head
         self._marks: list[None] = []
@@ -81,7 +82,7 @@ class RequestReader:
         feed_head(self._parser, text if not seen and stop == len(text) else text[seen:stop])
         if len(marks) > (0 if whole else ONLY_END):
             raise BadRequest("the request does not end where it seems to")
-        self.at, self._fed, self._frame = stop, 0, head.frame
+        self.at, self._fed, self._empty, self._frame = stop, 0, 0, head.frame
         if marks:
             self.in_body, self._body = True, cursor_for(head.length, chunked=head.frame.chunked)
         return head
@@ -89,10 +90,11 @@ class RequestReader:
     def _skip_empty_lines(self) -> bool:
         """Passes over empty lines before a request line; False if one may have come by half."""
         text = self.text
-        for _ in range(_MAX_EMPTY_LINES):
-            if not text.startswith(b"\r\n", self.at):
-                break
+        while text.startswith(b"\r\n", self.at):
             self.at += 2
+            self._empty += 1
+            if self._empty > _MAX_EMPTY_LINES:
+                raise BadRequest(f"more than {_MAX_EMPTY_LINES} empty lines stand before the request")
         return self.at < len(text) and text[self.at :] != b"\r"
 
     def read_body(self) -> None:
@@ -102,6 +104,8 @@ class RequestReader:
             end = self.at = self._body.end(text, start)
             self._parser.feed_data(text if end - start == len(text) else text[start:end])
             self.in_body = bool(self._marks)
+            if not self.in_body and isinstance(self._body, Chunks):
+                self._parser = _NONE  # it obeys a Connection in trailers, which mean nothing there (RFC 9110, 6.5.1)
             if self._body.ended is self.in_body:
                 raise FramingError("it does not end where it should")
         except (HttpParserError, FramingError) as error:

@@ -155,6 +155,8 @@ class ResponseReader:
         ended = not self._marks
         if self._body.ended is not ended:
             raise BadResponse("the backend's body does not end where it should")
+        if ended and self.head is not None and self.head.frame.chunked:
+            self._new_parser()  # it obeys a Connection in trailers, which mean nothing there (RFC 9110, 6.5.1)
         return ended
 
     def _feed(self, data: bytes) -> None:

@@ -42,7 +42,6 @@ async def test_a_backend_that_says_close_the_old_way_gets_the_next_request_on_a_
             assert a.connections == count
 
 
-@pytest.mark.xfail(strict=True, reason="the parser obeys a Connection in trailers, and the connection is kept")
 async def test_a_trailer_of_a_request_that_says_close_is_ignored() -> None:
     """RFC 9110, 6.5.1."""
     async with backend() as a, running(config_text(a.port)) as proxy, client(proxy.port) as c:
@@ -51,7 +50,6 @@ async def test_a_trailer_of_a_request_that_says_close_is_ignored() -> None:
         assert len(a.requests) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="the parser obeys a Connection in trailers, and the connection is kept")
 async def test_a_trailer_of_a_response_that_says_close_spoils_no_other_response() -> None:
     async def closing(side: BackendSide) -> None:
         await side.request()

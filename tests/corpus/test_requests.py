@@ -70,7 +70,6 @@ def test_the_corpus_without_sockets_comes_to_the_same() -> None:
                 assert statuses == [200] * len(case.served) + [case.refused] * bool(case.refused), case.name
 
 
-@pytest.mark.xfail(strict=True, reason="empty lines are counted in each read anew")
 @pytest.mark.parametrize("count", [9, 100])
 def test_too_many_empty_lines_are_refused_however_they_come(count: int) -> None:
     text = b"\r\n" * count + SMUGGLED
