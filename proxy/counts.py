@@ -114,6 +114,7 @@ class Counts:
         self._searches: Counter[Values] = Counter()
         self._reloads: Counter[Values] = Counter({("ok",): 0, ("refused",): 0})
         self._loaded = time.time()
+        self._refused = False  # the last change of the configuration
 
     def record(self, record: RequestRecord) -> None:
         """Counts a request that has ended, and logs it. On the fast path."""
@@ -175,6 +176,7 @@ class Counts:
     def reloaded(self, *, ok: bool) -> None:
         """A configuration was put in force (at the start, too), or refused."""
         self._reloads["ok" if ok else "refused",] += 1
+        self._refused = not ok
         if ok:
             self._loaded = time.time()
 
@@ -208,6 +210,7 @@ class Counts:
         snapshot.searches.update(self._searches)
         snapshot.reloads.update(self._reloads)
         snapshot.loaded[()] = self._loaded
+        snapshot.reload_ok[()] = int(not self._refused)
         snapshot.clients[()] = self._clients()
         for pool in self._pools().values():
             snapshot.streams[pool.name,] += 0

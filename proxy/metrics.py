@@ -96,6 +96,8 @@ class _Families:
         yield _own("config_reloads_total", "Changes of the configuration.", "outcome", now.reloads)
         loaded = "When the configuration in force was loaded."
         yield _own("config_last_reload_success_timestamp_seconds", loaded, "", now.loaded)
+        in_order = "0 if the last change of the configuration was refused."
+        yield _own("config_last_reload_successful", in_order, "", now.reload_ok)
         yield _own("pins", "Owners remembered by the processes, each its own.", "kind", now.pins)
         yield _own("pins_evicted_total", "Owners forgotten for want of room.", "", {(): now.evicted[()]})
         yield _own("pin_store_up", "1 if the pin store answers.", "", now.store_up)

@@ -154,6 +154,7 @@ class Snapshot:
         self.up = Least()  # 1 unless probes or failures keep a backend from new work
         self.generations = Least()
         self.loaded = Least()  # when the configuration in force was loaded, in seconds since 1970, as `started`
+        self.reload_ok = Least()  # 0 while the last attempt to change the configuration was refused
         self.store_up = Least()
         self.max_files = Least()
         self.started = Least()

@@ -312,10 +312,13 @@ async def test_reloads_are_counted_and_the_last_that_succeeded_is_dated(
     assert start is not None
     monkeypatch.setattr("time.time", lambda: start + 60)
     scene.counts.reloaded(ok=False)
-    assert (await scene.read())("config_last_reload_success_timestamp_seconds") == start
+    refused = await scene.read()
+    assert refused("config_last_reload_success_timestamp_seconds") == start
+    assert (before("config_last_reload_successful"), refused("config_last_reload_successful")) == (1, 0)
     scene.counts.reloaded(ok=True)
     read = await scene.read()
     assert read("config_last_reload_success_timestamp_seconds") == start + 60
+    assert read("config_last_reload_successful") == 1
     assert read("config_reloads_total", outcome="ok") == 1
     assert read("config_reloads_total", outcome="refused") == 1
 

@@ -54,6 +54,7 @@ FAMILIES = {
     "mcp_proxy_worker_restarts": "counter",
     "mcp_proxy_pin_store_up": "gauge",
     "mcp_proxy_config_last_reload_success_timestamp_seconds": "gauge",
+    "mcp_proxy_config_last_reload_successful": "gauge",
 }
 
 

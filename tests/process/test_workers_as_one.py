@@ -189,6 +189,7 @@ async def test_a_reload_is_for_all_workers_or_for_none() -> None:
             for worker in one.workers:
                 assert await callers_served_by(one, worker) == {"a"}
             assert await one.count("config_reloads_total", outcome="refused") == 2
+            assert await one.count("config_last_reload_successful") == 0
             before = one.workers
             # The number of workers is the command line's, whatever the file says.
             await one.reload(config_text(*ports[1:], **settings(workers=3)))
@@ -197,6 +198,7 @@ async def test_a_reload_is_for_all_workers_or_for_none() -> None:
             for worker in one.workers:
                 assert "a" not in await callers_served_by(one, worker)
             assert await one.count("config_reloads_total", outcome="ok") == 1
+            assert await one.count("config_last_reload_successful") == 1
             assert await one.count("worker_restarts_total") == 0
 
 
