@@ -19,7 +19,7 @@ SUMMED = {
     *("streams", "queued", "clients", "in_flight", "pins", "workers", "resident", "virtual", "open_files"),
     "discovered",
 }
-LEAST = {"up", "generations", "loaded", "store_up", "max_files", "started"}
+LEAST = {"up", "generations", "loaded", "reload_ok", "store_up", "max_files", "started"}
 MOST = {"draining", "discovery_success"}
 FAMILIES = set(vars(Snapshot()))
 
