@@ -246,9 +246,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serves until SIGTERM or SIGINT. Its only output is the port, once connections are accepted into the queue."""
     parser = argparse.ArgumentParser(prog="python -m proxy.demo.server")
     parser.add_argument("--port", type=int, required=True, help="0: any free one")
-    parser.add_argument("--instance", required=True, help="the name it goes by in answers")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--instance", default=socket.gethostname(), help="the name it goes by in answers (default: this host's)"
+    )
     options = parser.parse_args(arguments)
-    listener = socket.create_server(("127.0.0.1", options.port))
+    listener = socket.create_server((options.host, options.port))
     print(listener.getsockname()[1], flush=True)
     web.run_app(
         make_app(Instance(options.instance)),
