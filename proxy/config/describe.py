@@ -5,11 +5,11 @@ The text is a configuration again: unless something is masked, reading it gives 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
 from pathlib import Path
 
 from proxy.certificates import ClientTls
 from proxy.config.addresses import bracketed, without_password
+from proxy.config.forms import duration_text
 from proxy.config.values import ClientLimits, Config, DnsRecipe, Pins, PoolConfig, Recipe
 from proxy.routing.backends import Backend
 from proxy.routing.headers import is_secret
@@ -22,7 +22,6 @@ from proxy.routing.routes import Match, Pattern, Route
 _MASKED = "***"
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _NOT_TEXT = {"null", "true", "false", "yes", "no", "on", "off"}  # what YAML readers may take for something else
-_UNITS = (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 0.001))  # seconds
 
 
 def describe(config: Config) -> str:
@@ -82,14 +81,14 @@ def _settings(config: Config) -> Iterator[str]:
         yield from _route(route)
     yield f"pins: {{{', '.join(_pins(config.pins))}}}"
     yield f"log: {{access: {_boolean(config.log.access)}, format: {config.log.format}}}"
-    yield f"drain: {_duration(config.drain)}"
+    yield f"drain: {duration_text(config.drain)}"
 
 
 def _pins(pins: Pins) -> Iterator[str]:
     yield f"store: {pins.store}"
     if pins.url is not None:
         yield f"url: {_text(without_password(pins.url))}"
-    yield f"ttl: {_duration(pins.ttl)}"
+    yield f"ttl: {duration_text(pins.ttl)}"
     yield f"capacity: {pins.capacity}"
 
 
@@ -117,23 +116,23 @@ def _pool(pool: PoolConfig) -> Iterator[str]:
     yield f"    timeouts: {{{_timeouts(pool)}}}"
     yield f"    retry: {{attempts: {pool.retry.attempts}, budget: {pool.retry.budget}%}}"
     yield f"    limits: {{{_limits(pool.limits)}}}"
-    yield "    # comment_every: never" if every is None else f"    comment_every: {_duration(every)}"
+    yield "    # comment_every: never" if every is None else f"    comment_every: {duration_text(every)}"
 
 
 def _client_limits(limits: ClientLimits) -> str:
-    head, body, idle = map(_duration, (limits.head, limits.body, limits.idle))
+    head, body, idle = map(duration_text, (limits.head, limits.body, limits.idle))
     return f"connections: {limits.connections}, head: {head}, body: {body}, idle: {idle}"
 
 
 def _limits(limits: Limits) -> str:
     per_backend = "" if limits.per_backend is None else f", per_backend: {limits.per_backend}"
-    queue = f"queue: {limits.queue}, queue_wait: {_duration(limits.queue_wait)}"
+    queue = f"queue: {limits.queue}, queue_wait: {duration_text(limits.queue_wait)}"
     return f"in_flight: {limits.in_flight}{per_backend}, {queue}"
 
 
 def _timeouts(pool: PoolConfig) -> str:
-    connect, head, idle = map(_duration, (pool.connect_timeout, pool.head_timeout, pool.idle_timeout))
-    return f"connect: {connect}, head: {head}, idle: {idle}, owner_wait: {_duration(pool.owner_wait)}"
+    connect, head, idle = map(duration_text, (pool.connect_timeout, pool.head_timeout, pool.idle_timeout))
+    return f"connect: {connect}, head: {head}, idle: {idle}, owner_wait: {duration_text(pool.owner_wait)}"
 
 
 def _backend(backend: Backend) -> str:
@@ -152,17 +151,17 @@ def _recipe(recipe: Recipe) -> Iterator[str]:
         yield f"file: {_text(str(recipe.pattern))}"
     yield f"path: {_text(recipe.path)}"
     yield f"scheme: {'https' if recipe.tls else 'http'}"
-    yield f"hold: {_duration(recipe.hold)}"
+    yield f"hold: {duration_text(recipe.hold)}"
 
 
 def _health(health: Health) -> str:
     what = "discover: true" if health.path is None else f"path: {_text(health.path)}"
-    times = f"interval: {_duration(health.interval)}, timeout: {_duration(health.timeout)}"
+    times = f"interval: {duration_text(health.interval)}, timeout: {duration_text(health.timeout)}"
     return f"{{{what}, {times}, rise: {health.rise}, fall: {health.fall}}}"
 
 
 def _outlier(rule: OutlierRule) -> str:
-    limits = f"ejection: {_duration(rule.ejection)}, max_ejected: {rule.max_ejected}%"
+    limits = f"ejection: {duration_text(rule.ejection)}, max_ejected: {rule.max_ejected}%"
     return f"{{consecutive: {rule.consecutive}, {limits}}}"
 
 
@@ -210,15 +209,6 @@ def _list(values: Iterable[str]) -> str:
 
 def _boolean(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _duration(seconds: float) -> str:
-    """The duration in the largest unit that gives an integer, so that reading it gives the same float."""
-    for unit, size in _UNITS:
-        count = round(seconds / size)
-        if count * size == seconds and (count or unit == "s"):
-            return f"{count}{unit}"
-    return f"{Decimal(repr(seconds)):f}s"
 
 
 def _text(text: str) -> str:

@@ -7,6 +7,8 @@ from typing import Literal, get_args
 
 from proxy.config.addresses import host_name, plain_path, split_authority
 from proxy.config.fields import Field
+from proxy.config.forms import duration, text, words
+from proxy.config.sections import Key, Keys
 from proxy.config.values import DEFAULT_HOLD, DnsRecipe, FileRecipe, Recipe
 
 Scheme = Literal["http", "https"]
@@ -18,33 +20,6 @@ _FILE = f"a path that ends with {', '.join(_SUFFIXES)}; its last part may be a g
 _RESOLVER = "ADDRESS:PORT of a name server, such as 10.0.0.10:53"
 _DNS_PORT = 53
 _GLOB = "*?["
-
-
-def read_discover(field: Field | None) -> Recipe | None:
-    """`discover:` of a pool."""
-    section = None if field is None else field.section("dns", "file", "path", "scheme", "hold", "resolver")
-    if field is None or section is None:
-        return None
-    path = section.read("path", _path, "/mcp")
-    tls = section.read("scheme", lambda scheme: scheme.choice(_SCHEMES), "http") == "https"
-    hold = section.read("hold", lambda hold: hold.duration(zero=True), DEFAULT_HOLD)
-    dns, file, resolver = section.get("dns"), section.get("file"), section.get("resolver")
-    if dns is not None and file is not None:
-        field.problem(found="dns and file", allowed=f"one of them: {_WHAT}")
-        return None
-    if dns is not None:
-        named = _name(dns)
-        asked = None if resolver is None else _resolver(resolver)
-        return None if named is None else DnsRecipe(*named, path, tls, hold, asked)
-    if resolver is not None:
-        resolver.problem(
-            found="", message="only names are resolved", allowed="dns: NAME:PORT beside it, or no such key"
-        )
-    if file is not None:
-        pattern = _pattern(file)
-        return None if pattern is None else FileRecipe(pattern, path, tls, hold)
-    field.problem(found="", message="nothing to look for", allowed=_WHAT)
-    return None
 
 
 def _name(field: Field) -> tuple[str, int] | None:
@@ -99,3 +74,82 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return host_name(host) is not None or ":" in host
+
+
+_DNS = Key(
+    "dns",
+    text("`NAME:PORT`", _name, r"^[^:/\s\[\]]+:[0-9]{1,5}$", bare=False),
+    None,
+    "Backends are all addresses (A and AAAA) of this name at this port. It is looked up again when they expire, after "
+    "1 s to 60 s.",
+    "agents.example.svc:8000",
+)
+_FILE_KEY = Key(
+    "file",
+    text("path that ends with `.json`, `.yaml` or `.yml`", _pattern, r"\.(?:json|ya?ml)$", bare=False),
+    None,
+    "Backends are the targets in these files, in the format of Prometheus' file_sd; the last part may be a glob. A "
+    "relative path is meant from the configuration's folder. Labels that count: `__weight__`, `__drain__`, "
+    "`__mcp_path__`.",
+    "'targets/*.yaml'",
+)
+_PATH_KEY = Key("path", text("path", _path, "^/", bare=False), "/mcp", "Where the backends speak MCP.", "/mcp")
+_SCHEME: Key[Scheme, Scheme] = Key(
+    "scheme",
+    words(_SCHEMES),
+    "http",
+    "How they are spoken to. With `https` the certificate must be for the name, or for `tls.server_name`.",
+    "https",
+)
+_HOLD = Key(
+    "hold",
+    duration(zero=True),
+    DEFAULT_HOLD,
+    "How long a backend that is missing from answers is kept. That nobody is left is believed after 30 s or more; a "
+    "look that fails changes nothing.",
+    "10s",
+)
+_RESOLVER_KEY = Key(
+    "resolver",
+    text("`ADDRESS[:PORT]`", _resolver, r"^(?:[0-9.]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?$", bare=False),
+    None,
+    "The name server that is asked; the port is 53 unless given.",
+    "10.0.0.10:53",
+    without="the system's, with its search domains",
+)
+DISCOVER = Keys(
+    "More backends, or all of them where `backends` is not given: found while the proxy runs, with `host:port` as "
+    "their id. Exactly one of `dns` and `file` is given.",
+    (_DNS, _FILE_KEY, _PATH_KEY, _SCHEME, _HOLD, _RESOLVER_KEY),
+    {
+        "oneOf": [{"required": ["dns"]}, {"required": ["file"]}],
+        "dependentRequired": {"resolver": ["dns"]},
+    },
+)
+
+
+def read_discover(field: Field) -> Recipe | None:
+    """`discover:` of a pool."""
+    section = DISCOVER.section(field)
+    if section is None:
+        return None
+    path = section.take(_PATH_KEY)
+    tls = section.take(_SCHEME) == "https"
+    hold = section.take(_HOLD)
+    dns, file, resolver = section.get("dns"), section.get("file"), section.get("resolver")
+    if dns is not None and file is not None:
+        field.problem(found="dns and file", allowed=f"one of them: {_WHAT}")
+        return None
+    if dns is not None:
+        named = section.take(_DNS)
+        asked = section.take(_RESOLVER_KEY)
+        return None if named is None else DnsRecipe(*named, path, tls, hold, asked)
+    if resolver is not None:
+        resolver.problem(
+            found="", message="only names are resolved", allowed="dns: NAME:PORT beside it, or no such key"
+        )
+    if file is not None:
+        pattern = section.take(_FILE_KEY)
+        return None if pattern is None else FileRecipe(pattern, path, tls, hold)
+    field.problem(found="", message="nothing to look for", allowed=_WHAT)
+    return None

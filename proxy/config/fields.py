@@ -6,7 +6,7 @@ Readers report a mistake and return None; the caller goes on with a default, and
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -15,15 +15,15 @@ from proxy.config.problems import Report, nearest, quoted
 from proxy.config.reading import Entry, Items, Node, Scalar, Table, key_path
 
 T = TypeVar("T")
-D = TypeVar("D")
 Word = TypeVar("Word", bound=str)
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 _ESCAPED = "$${"
-_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17}|[1-9][0-9]{0,2}(?:_[0-9]{3}){1,5})")
+INTEGER = r"[+-]?(?:0|[1-9][0-9]{0,17}|[1-9][0-9]{0,2}(?:_[0-9]{3}){1,5})"
+DURATION = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)"
+_INTEGER, _DURATION = re.compile(INTEGER), re.compile(DURATION)
 _PERCENT = re.compile(r"(0|[1-9][0-9]{0,2})%")
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
-_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 10 * 365 * 24 * 3600.0  # seconds: 10 years; beyond lies a slip, or trouble with timers
 _UNITS = "a number with a unit (ms, s, m or h), such as 250ms, 1.5s or 10m"
@@ -75,9 +75,9 @@ class Field:
         text = self.text(allowed)
         if text is None:
             return None
-        if text.lower() not in _BOOLEANS:
+        if text.lower() not in BOOLEANS:
             self.problem(allowed=allowed)
-        return _BOOLEANS.get(text.lower())
+        return BOOLEANS.get(text.lower())
 
     def duration(self, *, zero: bool = False) -> float | None:
         """Seconds; more than 0 unless `zero`, and at most 10 years."""
@@ -147,15 +147,6 @@ class Field:
             self.problem(allowed=f"a mapping of {what}" + (", at least one" if least else ""))
         return {key: self._with(entry, key_path(self.key, key), f"{self.kind}.*") for key, entry in entries.items()}
 
-    def section(self, *known: str) -> "Section | None":
-        """A mapping with these keys; reports all others."""
-        if not isinstance(self.node, Table):
-            self.problem(allowed=f"a mapping with {', '.join(known)}")
-            return None
-        section = Section(self, self.node)
-        section.check_keys(known)
-        return section
-
     def child(self, key: str, entry: Entry) -> "Field":
         """The field of a key in this section."""
         return self._with(entry, key_path(self.key, key), f"{self.kind}.{key}" if self.kind else key)
@@ -192,48 +183,3 @@ class Field:
         if missing:
             return None
         return _VARIABLE.sub(lambda match: "${" if match[0] == _ESCAPED else self.environ[match["name"]], text)
-
-
-class Section:
-    """A mapping whose keys are known."""
-
-    __slots__ = ("_table", "field")
-
-    def __init__(self, field: Field, table: Table) -> None:
-        self.field = field
-        self._table = table
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._table.entries
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table.entries)
-
-    def get(self, key: str) -> Field | None:
-        """The field, or None if it is not given."""
-        entry = self._table.entries.get(key)
-        return None if entry is None else self.field.child(key, entry)
-
-    def require(self, key: str, allowed: str) -> Field | None:
-        """The field; reports if it is not given."""
-        found = self.get(key)
-        if found is None:
-            self.field.report.add(self.field.line, key_path(self.field.key, key), message="missing", allowed=allowed)
-        return found
-
-    def read(self, key: str, reader: Callable[[Field], T | None], default: D) -> T | D:
-        """What the reader makes of the field; the default if it is not given, or wrong."""
-        found = self.get(key)
-        value = None if found is None else reader(found)
-        return default if value is None else value
-
-    def check_keys(self, known: Collection[str]) -> None:
-        """Reports every key that is not known, or not supported yet."""
-        later = not_yet.KEYS.get(self.field.kind, {})
-        for key in self:
-            place = self._table.entries[key].line, key_path(self.field.key, key)
-            if key in later:
-                self.field.report.add(*place, message=not_yet.MESSAGE, allowed=f"for now, no such key: {later[key]}")
-            elif key not in known:
-                near = nearest(key, [*known, *later])
-                self.field.report.add(*place, message="unknown key", allowed=", ".join(known), near=near)

@@ -5,15 +5,70 @@ from pathlib import Path
 
 from proxy.config.checks import check_addresses, check_reach, check_ring_keys, check_routes, with_allowed_hosts
 from proxy.config.fields import Field
-from proxy.config.pools import read_pools
+from proxy.config.forms import duration, integer, mapping, or_mapping
+from proxy.config.pools import POOLS, ReadPool
 from proxy.config.problems import ConfigError, Problem, Report
 from proxy.config.reading import Table, read_yaml
-from proxy.config.routes import read_routes
-from proxy.config.service import read_admin, read_listen, read_log, read_pins, read_workers
-from proxy.config.values import DEFAULT_DRAIN, Config
+from proxy.config.routes import ROUTES, ReadRoute, read_routes
+from proxy.config.sections import Key, Keys
+from proxy.config.service import (
+    ADDRESS,
+    ADMIN,
+    LISTEN,
+    LOG,
+    PINS,
+    read_admin,
+    read_listen,
+    read_log,
+    read_pins,
+)
+from proxy.config.values import DEFAULT_DRAIN, MOST_WORKERS, Admin, Config, Listen, Log, Pins
 
 _LARGEST = 1024 * 1024  # bytes; some ten thousand backends
-_KEYS = ("listen", "admin", "workers", "pools", "routes", "pins", "log", "drain")
+
+_LISTEN = Key(
+    "listen",
+    or_mapping(ADDRESS, "`HOST:PORT`", LISTEN, read_listen),
+    Listen(),
+    "Where clients come in.",
+    without="as below",
+)
+_ADMIN = Key(
+    "admin",
+    or_mapping(ADDRESS, "`HOST:PORT`", ADMIN, read_admin),
+    Admin(),
+    "Where operators and Prometheus come in. Changed by a restart only.",
+    without="as below",
+)
+_WORKERS = Key(
+    "workers",
+    integer(1, MOST_WORKERS),
+    1,
+    "Processes that share the port, one for each core. Changed by a restart only.",
+    "4",
+)
+_POOLS: Key[dict[str, ReadPool], dict[str, ReadPool]] = Key(
+    "pools", POOLS, {}, "Sets of interchangeable backends, at least one.", required=True
+)
+_ROUTES: Key[list[ReadRoute], list[ReadRoute]] = Key(
+    "routes", ROUTES, [], "Which requests go to which pool, at least one.", required=True
+)
+_PINS = Key(
+    "pins",
+    mapping(PINS, read_pins),
+    Pins(),
+    "Which owners are remembered, and where. Changed by a restart only.",
+    without="as below",
+)
+_LOG = Key("log", mapping(LOG, read_log), Log(), "The access log. Changed by a restart only.", without="as below")
+_DRAIN = Key(
+    "drain",
+    duration(zero=True),
+    DEFAULT_DRAIN,
+    "How long requests under way may take after SIGTERM; what is left is cut then.",
+    "25s",
+)
+ROOT = Keys("The whole file.", (_LISTEN, _ADMIN, _WORKERS, _POOLS, _ROUTES, _PINS, _LOG, _DRAIN))
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
@@ -45,21 +100,21 @@ def parse(text: str, source: str, environ: Mapping[str, str]) -> Config:
     root = read_yaml(text, report)
     if root is None:
         raise ConfigError(report.problems)
-    section = Field(root, root.line, "", "", report, environ).section(*_KEYS)
+    section = ROOT.section(Field(root, root.line, "", "", report, environ))
     if section is None:
         raise ConfigError(report.problems)
 
     listen_field, admin_field = section.get("listen"), section.get("admin")
-    listen, admin = read_listen(listen_field), read_admin(admin_field)
+    listen, admin = section.take(_LISTEN), section.take(_ADMIN)
     if not any(problem.key.startswith(("listen", "admin")) for problem in report.problems):
         check_addresses(report, admin_field or listen_field, listen, admin)
-    workers = section.read("workers", read_workers, 1)
+    workers = section.take(_WORKERS)
     pools_field = section.require("pools", "a mapping of pools by name, at least one")
-    pools = read_pools(pools_field)
+    pools = section.take(_POOLS)
     given = pools_field.node.entries if pools_field is not None and isinstance(pools_field.node, Table) else None
-    routes = read_routes(section.require("routes", "a list of routes, at least one"), given or None)
-    pins, log = read_pins(section.get("pins")), read_log(section.get("log"))
-    drain = section.read("drain", lambda drain: drain.duration(zero=True), DEFAULT_DRAIN)
+    section.require("routes", "a list of routes, at least one")
+    routes = section.take(_ROUTES, lambda routes: read_routes(routes, given or None))
+    pins, log, drain = section.take(_PINS), section.take(_LOG), section.take(_DRAIN)
 
     check_routes(routes)
     if routes:

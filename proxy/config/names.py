@@ -6,8 +6,9 @@ from proxy.routing.headers import DROPPED, HOST, METHOD, NAME, PARAM, VERSION, W
 
 NAMES = "letters, digits, and _ . -"
 TOKENS = "letters, digits and !#$%&'*+-.^_`|~"
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+NAME_PATTERN = "[A-Za-z0-9_.-]+"
+TOKEN_PATTERN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - RFC 9110, 5.6.2
+_NAME, _TOKEN = re.compile(NAME_PATTERN), re.compile(TOKEN_PATTERN)
 _INSTEAD = {HOST: "host", METHOD: "method", NAME: "name", PARAM: "param", VERSION: "protocol"}
 
 

@@ -1,38 +1,41 @@
-"""The section pools: backends, balancing, and what else holds for all requests to a pool."""
+"""The section pools: what holds for all requests to a pool."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 from proxy.certificates import ClientTls
-from proxy.config.addresses import BACKEND_URL, BackendUrl, backend_url, bracketed
-from proxy.config.discover import read_discover
-from proxy.config.fields import Field, Section
-from proxy.config.health import read_health, read_outlier
-from proxy.config.limits import read_limits
-from proxy.config.names import NAMES, TOKENS, condition_instead, header_problem, is_name, is_token
-from proxy.config.reading import Scalar
-from proxy.config.tls import read_pool_tls
-from proxy.config.values import Balance, HostRule, PoolConfig, Recipe
-from proxy.config.waiting import Timeouts, read_retry, read_timeouts
-from proxy.routing.backends import Backend
-from proxy.routing.pools import MOST_LISTENERS, ListenRule, RingKey, State
-from proxy.routing.queueing import USUAL_LIMITS
-from proxy.routing.retries import ONE_REPEAT
-
-_KEYS = (
-    *("backends", "discover", "balance", "ring_key", "tasks", "sessions", "listen", "host"),
-    *("health", "outlier", "timeouts", "retry", "limits", "comment_every"),
-    "tls",
+from proxy.config.backends import BACKENDS
+from proxy.config.discover import DISCOVER, read_discover
+from proxy.config.fields import Field
+from proxy.config.forms import boolean, duration, mapping, or_mapping, text, words
+from proxy.config.health import HEALTH, OUTLIER, read_health, read_outlier
+from proxy.config.limits import LIMITS, read_limits
+from proxy.config.names import (
+    NAME_PATTERN,
+    NAMES,
+    TOKEN_PATTERN,
+    TOKENS,
+    condition_instead,
+    header_problem,
+    is_name,
+    is_token,
 )
+from proxy.config.sections import Form, Key, Keys, Section, unread
+from proxy.config.tasks import TASKS, Tasks, read_tasks
+from proxy.config.tls import POOL_TLS, read_pool_tls
+from proxy.config.values import Balance, HostRule, PoolConfig, Recipe
+from proxy.config.waiting import RETRY, TIMEOUTS, Timeouts, read_retry, read_timeouts
+from proxy.routing.backends import Backend
+from proxy.routing.health import Health
+from proxy.routing.outliers import USUAL, OutlierRule
+from proxy.routing.pools import MOST_LISTENERS, ListenRule, RingKey
+
 _BALANCES: tuple[Balance, ...] = get_args(Balance)
-_STATES: tuple[State, ...] = get_args(State)
 _LISTEN_RULES: tuple[ListenRule, ...] = get_args(ListenRule)
 _HOST_RULES: tuple[HostRule, ...] = get_args(HostRule)
 _RING_KEYS = "name, authorization, param:NAME, header:NAME"
-_TAG_GROUP = "backend"
-_HEAVIEST = 1000  # the ring makes dozens of points for each unit of weight
+_USUAL = PoolConfig("", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +47,133 @@ class ReadPool:
     config: PoolConfig
 
 
-@dataclass(frozen=True, slots=True)
-class _Tasks:
-    state: State = "local"
-    search: bool = True
-    owner_tag: re.Pattern[str] | None = None
+def _ring_key(field: Field) -> RingKey | None:
+    written = field.text(_RING_KEYS)
+    if written is None:
+        return None
+    kind, colon, name = written.partition(":")
+    if written in ("name", "authorization"):
+        return RingKey(written)
+    if not colon or kind not in ("param", "header"):
+        field.problem(allowed=_RING_KEYS)
+        return None
+    if not is_token(name):
+        field.problem(message=f"not a name for a {kind}", allowed=f"{kind}:NAME, with {TOKENS}")
+        return None
+    reason = header_problem(name) if kind == "header" else ""
+    if reason:
+        instead = {"name": "name", "param": f"param:{name[len('Mcp-Param-') :]}"}.get(condition_instead(name), "")
+        field.problem(message=f"can never be present: {reason}", allowed=_RING_KEYS, near=instead)
+        return None
+    return RingKey(kind, name.lower())
 
 
-def read_pools(field: Field | None) -> dict[str, ReadPool]:
+_BACKENDS = Key(
+    "backends",
+    BACKENDS,
+    (),
+    "At least one, unless `discover` finds them.",
+    "[http://10.0.0.11:8000/mcp, 'http://10.0.0.12:8000/mcp']",
+)
+_DISCOVER: Key[Recipe, None] = Key(
+    "discover", mapping(DISCOVER, read_discover), None, "Where (more) backends are found.", without="nowhere"
+)
+_BALANCE: Key[Balance, Balance] = Key(
+    "balance",
+    words(_BALANCES),
+    _USUAL.balance,
+    "Who gets a request that has no owner: the least busy, each in turn (both by weight), or the one that a hash of "
+    "`ring_key` names, up to 1.25 times its share of what is under way.",
+    "ring",
+)
+_RING_KEY = Key(
+    "ring_key",
+    text(
+        "`name`, `authorization`, `param:NAME`, `header:NAME`",
+        _ring_key,
+        f"^(?:name|authorization|(?:param|header):{TOKEN_PATTERN})$",
+        bare=False,
+    ),
+    None,
+    "What `ring` hashes: `Mcp-Name`, `Authorization`, `Mcp-Param-NAME` or a header field. Required with "
+    "`balance: ring`, and only there. Requests without it go to the least busy backend.",
+    "header:X-Tenant",
+)
+_TASKS = Key("tasks", mapping(TASKS, read_tasks), Tasks(), "Tasks and their owners.", without="as below")
+_SESSION_RULES = ("sticky", "off")
+_SESSIONS = Key(
+    "sessions",
+    words(_SESSION_RULES),
+    _SESSION_RULES[0],
+    "`sticky`: a session of a client of 2025-11-25 or older stays on its backend, by a tag before its id. `off`: ids "
+    "pass as they are and every request is balanced, for servers that share their sessions.",
+    "off",
+)
+_LISTEN: Key[ListenRule, ListenRule] = Key(
+    "listen",
+    words(_LISTEN_RULES),
+    _USUAL.listen,
+    "`subscriptions/listen` goes to `one` backend, which leaves out what it does not know, or to `all`, their event "
+    f"streams merged; that is for at most {MOST_LISTENERS} backends.",
+    "all",
+)
+_HOST: Key[HostRule, HostRule] = Key(
+    "host",
+    words(_HOST_RULES),
+    _USUAL.host,
+    "Backends get the client's `Host` field, or (`backend`) their own `host:port`.",
+    "backend",
+)
+_HEALTH: Key[Health, None] = Key(
+    "health", mapping(HEALTH, unread), None, "Probes.", without="no probes, every backend counts as up"
+)
+_OUTLIER: Key[OutlierRule, OutlierRule] = Key(
+    "outlier",
+    or_mapping(boolean(), "`off`", OUTLIER, unread),
+    USUAL,
+    "Who fails clients gets no new work for a while.",
+    without="as below",
+)
+_TIMEOUTS = Key("timeouts", mapping(TIMEOUTS, read_timeouts), Timeouts(), "How long is waited.", without="as below")
+_RETRY = Key(
+    "retry",
+    or_mapping(boolean(), "`off`", RETRY, read_retry),
+    _USUAL.retry,
+    "How often a request is sent that changes nothing.",
+    without="as below",
+)
+_LIMITS = Key("limits", mapping(LIMITS, read_limits), _USUAL.limits, "What is under way at once.", without="as below")
+_COMMENT_EVERY = Key(
+    "comment_every",
+    duration(),
+    None,
+    "An event stream that was quiet for so long gets a comment, which keeps proxies in between from closing it.",
+    "15s",
+    without="never",
+)
+_TLS: Key[ClientTls, None] = Key(
+    "tls", mapping(POOL_TLS, unread), None, "TLS towards backends.", without="as below, for https URLs"
+)
+POOL = Keys(
+    "A set of interchangeable backends. Every pool must be in a route.",
+    (
+        *(_BACKENDS, _DISCOVER, _BALANCE, _RING_KEY, _TASKS, _SESSIONS, _LISTEN, _HOST),
+        *(_HEALTH, _OUTLIER, _TIMEOUTS, _RETRY, _LIMITS, _COMMENT_EVERY, _TLS),
+    ),
+    {
+        "anyOf": [{"required": ["backends"]}, {"required": ["discover"]}],
+        "if": {"properties": {"balance": {"const": "ring"}}, "required": ["balance"]},
+        "then": {"required": ["ring_key"]},
+        "else": {
+            "if": {"properties": {"balance": {"enum": [word for word in _BALANCES if word != "ring"]}}},
+            "then": {"properties": {"ring_key": False}},
+        },
+    },
+)
+
+
+def read_pools(field: Field) -> dict[str, ReadPool]:
     """`pools:`, all of them, also those with mistakes."""
-    if field is None:
-        return {}
     pools = {}
     for name, pool in field.named("pools by name", least=1).items():
         if not is_name(name):
@@ -66,39 +185,41 @@ def read_pools(field: Field | None) -> dict[str, ReadPool]:
 
 
 def _pool(name: str, field: Field) -> ReadPool | None:
-    section = field.section(*_KEYS)
+    section = POOL.section(field)
     if section is None:
         return None
-    balance: Balance | None = section.read("balance", lambda balance: balance.choice(_BALANCES), None)
-    tasks = section.read("tasks", _tasks, _Tasks())
-    timeouts = section.read("timeouts", read_timeouts, Timeouts())
-    discover = read_discover(section.get("discover"))
-    backends = _backends(section)
+    balance_field, outlier_field = section.get("balance"), section.get("outlier")
+    balance = None if balance_field is None else _BALANCE.form.read(balance_field)
+    tasks, timeouts, discover = section.take(_TASKS), section.take(_TIMEOUTS), section.take(_DISCOVER)
+    if "discover" not in section:
+        section.require("backends", "a list of backends, at least one; or `discover`, where they are found")
+    backends = section.take(_BACKENDS)
     config = PoolConfig(
         name,
         backends,
-        "least_in_flight" if balance is None else balance,
-        ring_key=section.read("ring_key", _ring_key, None),
+        _BALANCE.default if balance is None else balance,
+        ring_key=section.take(_RING_KEY),
         owner_tag=tasks.owner_tag,
-        host=section.read("host", lambda host: host.choice(_HOST_RULES), "preserve"),
+        host=section.take(_HOST),
         connect_timeout=timeouts.connect,
         head_timeout=timeouts.head,
         idle_timeout=timeouts.idle,
         owner_wait=timeouts.owner_wait,
         state=tasks.state,
         search=tasks.search,
-        sticky=section.read("sessions", lambda sessions: sessions.choice(("sticky", "off")), "sticky") == "sticky",
-        listen=section.read("listen", lambda listen: listen.choice(_LISTEN_RULES), "one"),
+        sticky=section.take(_SESSIONS) == "sticky",
+        listen=section.take(_LISTEN),
         tls=_tls(section, backends, discover),
-        health=section.read("health", lambda health: read_health(health, _paths(backends, discover)), None),
-        outlier=read_outlier(section.get("outlier")),
-        retry=section.read("retry", read_retry, ONE_REPEAT),
-        comment_every=section.read("comment_every", Field.duration, None),
-        limits=section.read("limits", read_limits, USUAL_LIMITS),
+        health=section.take(_HEALTH, lambda health: read_health(health, _paths(backends, discover))),
+        outlier=_OUTLIER.default if outlier_field is None else read_outlier(outlier_field),
+        retry=section.take(_RETRY),
+        comment_every=section.take(_COMMENT_EVERY),
+        limits=section.take(_LIMITS),
         discover=discover,
     )
-    if config.listen == "all" and len(config.backends) > MOST_LISTENERS:
-        section.read("listen", lambda listen: _too_many(listen, len(config.backends)), None)
+    listen = section.get("listen")
+    if listen is not None and config.listen == "all" and len(config.backends) > MOST_LISTENERS:
+        _too_many(listen, len(config.backends))
     # A balance that is wrong may have been meant to be ring: nothing is said about its key then.
     if balance == "ring" and "ring_key" not in section:
         section.require("ring_key", f"{_RING_KEYS}; `balance: ring` needs it")
@@ -128,100 +249,10 @@ def _paths(backends: Sequence[Backend], discover: Recipe | None) -> set[str]:
     return {backend.path for backend in backends} | (set() if discover is None else {discover.path})
 
 
-def _backends(section: Section) -> tuple[Backend, ...]:
-    if "discover" in section and "backends" not in section:
-        return ()
-    field = section.require("backends", "a list of backends, at least one; or `discover`, where they are found")
-    if field is None:
-        return ()
-    backends: list[Backend] = []
-    lines: dict[str, int] = {}
-    for item in field.items("URLs or {id, url, weight, drain}", least=1):
-        backend = _backend(item)
-        if backend is None:
-            continue
-        if backend.id in lines:
-            item.problem(
-                found=f"the id {backend.id!r} again, first in line {lines[backend.id]}",
-                allowed="ids of their own: {id: NAME, url: URL}; the default is the URL's host:port",
-            )
-        lines.setdefault(backend.id, item.line)
-        backends.append(backend)
-    return tuple(backends)
-
-
-def _backend(field: Field) -> Backend | None:
-    if isinstance(field.node, Scalar):
-        url = backend_url(_as_url(field))
-        return None if url is None else _made(url, None, 1, drain=False)
-    section = field.section("id", "url", "weight", "drain")
-    if section is None:
-        return None
-    url_field = section.require("url", BACKEND_URL)
-    url = None if url_field is None else backend_url(url_field)
-    backend_id = section.read("id", _backend_id, None)
-    weight = section.read("weight", lambda weight: weight.integer(1, _HEAVIEST), 1)
-    drain = section.read("drain", Field.boolean, False)
-    return None if url is None else _made(url, backend_id, weight, drain=drain)
-
-
-def _as_url(field: Field) -> Field:
-    """A backend that is only a URL stands where `backends[].url` does."""
-    return replace(field, kind=f"{field.kind}.url")
-
-
-def _made(url: BackendUrl, backend_id: str | None, weight: int, *, drain: bool) -> Backend:
-    if backend_id is None:
-        backend_id = f"{bracketed(url.host)}:{url.port}"
-    path = "/mcp" if url.path is None else url.path
-    return Backend(backend_id, url.host, url.port, path, weight, drain, url.tls)
-
-
-def _backend_id(field: Field) -> str | None:
-    allowed = "printable characters without spaces and `/`"
-    text = field.text(allowed)
-    if text is not None and ("/" in text or " " in text or not text.isprintable()):
-        field.problem(allowed=allowed)
-        return None
-    return text
-
-
-def _ring_key(field: Field) -> RingKey | None:
-    text = field.text(_RING_KEYS)
-    if text is None:
-        return None
-    kind, colon, name = text.partition(":")
-    if text in ("name", "authorization"):
-        return RingKey(text)
-    if not colon or kind not in ("param", "header"):
-        field.problem(allowed=_RING_KEYS)
-        return None
-    if not is_token(name):
-        field.problem(message=f"not a name for a {kind}", allowed=f"{kind}:NAME, with {TOKENS}")
-        return None
-    reason = header_problem(name) if kind == "header" else ""
-    if reason:
-        instead = {"name": "name", "param": f"param:{name[len('Mcp-Param-') :]}"}.get(condition_instead(name), "")
-        field.problem(message=f"can never be present: {reason}", allowed=_RING_KEYS, near=instead)
-        return None
-    return RingKey(kind, name.lower())
-
-
-def _tasks(field: Field) -> _Tasks | None:
-    section = field.section("state", "search", "owner_tag")
-    if section is None:
-        return None
-    return _Tasks(
-        section.read("state", lambda state: state.choice(_STATES), "local"),
-        section.read("search", Field.boolean, True),
-        section.read("owner_tag", _owner_tag, None),
-    )
-
-
-def _owner_tag(field: Field) -> re.Pattern[str] | None:
-    text = field.text("a regular expression")
-    pattern = None if text is None else field.compiled(re.compile, text)
-    if pattern is not None and _TAG_GROUP not in pattern.groupindex:
-        field.problem(message=f"no group {_TAG_GROUP}", allowed=f"(?P<{_TAG_GROUP}>...) around the backend's id")
-        return None
-    return pattern
+POOLS = Form(
+    "mapping of pools by name",
+    {"propertyNames": {"pattern": f"^{NAME_PATTERN}$"}, "minProperties": 1},
+    read_pools,
+    keys=POOL,
+    place=".*",
+)

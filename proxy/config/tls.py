@@ -20,19 +20,93 @@ from proxy.certificates import (
     server_flaw,
 )
 from proxy.config.addresses import host_name
-from proxy.config.fields import Field, Section
+from proxy.config.fields import Field
+from proxy.config.forms import boolean, text
+from proxy.config.sections import Key, Keys, Section
 
 _FILE = "the path of a file in PEM"
 
 
+def _path(field: Field) -> Path | None:
+    written = field.text(_FILE)
+    return None if written is None else Path(field.report.source).parent.joinpath(written).absolute()
+
+
+def _server_name(field: Field) -> str | None:
+    allowed = "a host name or an address, without port"
+    written = field.text(allowed)
+    if written is None:
+        return None
+    name = host_name(written.removesuffix("."))
+    if name is None:
+        try:
+            return str(ip_address(written))
+        except ValueError:
+            field.problem(allowed=allowed)
+    return name
+
+
+_FORM = text("path of a file in PEM", _path, show=str)
+_CERTIFICATE = Key(
+    "certificate",
+    _FORM,
+    None,
+    "The certificate, with those that lead to its root behind it.",
+    "tls/proxy.pem",
+    required=True,
+)
+_KEY = Key("key", _FORM, None, "Its key, without a password.", "tls/proxy.key", required=True)
+_CLIENT_CA = Key(
+    "client_ca",
+    _FORM,
+    None,
+    "Clients must show a certificate that one of these has signed.",
+    "tls/clients.pem",
+    without="clients are asked for none",
+)
+LISTEN_TLS = Keys(
+    "TLS 1.2 or newer, in place of plain HTTP. Relative paths are meant from the configuration's folder. A reload "
+    "reads the files anew, also where only they have changed.",
+    (_CERTIFICATE, _KEY, _CLIENT_CA),
+)
+
+_CA = Key("ca", _FORM, None, "Who must have signed backends' certificates.", "tls/ca.pem", without="the system's")
+_OWN_CERTIFICATE = Key(
+    "certificate", _FORM, None, "Shown to backends that ask for one.", "tls/proxy.pem", without="none is shown"
+)
+_OWN_KEY = Key("key", _FORM, None, "Its key; `certificate` and `key` go together.", "tls/proxy.key")
+_SERVER_NAME = Key(
+    "server_name",
+    text("host name or address", _server_name),
+    None,
+    "SNI, and whom the certificate must be for.",
+    "mcp.internal",
+    without="each URL's host",
+)
+_VERIFY = Key(
+    "verify",
+    boolean(),
+    ClientTls().verify,
+    "`false`: any certificate is believed, and whoever gets between can read and answer.",
+    "true",
+)
+POOL_TLS = Keys(
+    "For backends with an https URL. Paths as in `listen.tls`.",
+    (_CA, _OWN_CERTIFICATE, _OWN_KEY, _SERVER_NAME, _VERIFY),
+    {"dependentRequired": {"certificate": ["key"], "key": ["certificate"]}},
+)
+
+
 def read_listen_tls(field: Field) -> ServerTls | None:
     """`listen.tls`."""
-    section = field.section("certificate", "key", "client_ca")
+    section = LISTEN_TLS.section(field)
     if section is None:
         return None
     before = len(field.report.problems)
-    certificate, key = (_path(section.require(name, _FILE)) for name in ("certificate", "key"))
-    client_ca = section.read("client_ca", _path, None)
+    for name in ("certificate", "key"):
+        section.require(name, _FILE)
+    certificate, key = section.take(_CERTIFICATE), section.take(_KEY)
+    client_ca = section.take(_CLIENT_CA)
     if certificate is None or key is None or len(field.report.problems) > before:
         return None
     tls = ServerTls(certificate, key, client_ca)
@@ -53,16 +127,14 @@ def read_pool_tls(field: Field | None, over_tls: Sequence[bool]) -> ClientTls | 
     wanted = any(over_tls)
     if field is None:
         return ClientTls() if wanted else None
-    section = field.section("ca", "certificate", "key", "server_name", "verify")
+    section = POOL_TLS.section(field)
     if section is None:
         return None
     if over_tls and not wanted:
         field.problem(message="no backend of this pool has an https URL", allowed="https URLs, or no such key")
     before = len(field.report.problems)
-    ca = section.read("ca", _path, None)
-    certificate, key = section.read("certificate", _path, None), section.read("key", _path, None)
-    server_name = section.read("server_name", _server_name, None)
-    verify = section.read("verify", Field.boolean, True)
+    ca, server_name, verify = section.take(_CA), section.take(_SERVER_NAME), section.take(_VERIFY)
+    certificate, key = section.take(_OWN_CERTIFICATE), section.take(_OWN_KEY)
     if ("certificate" in section) != ("key" in section):
         missing = "key" if "certificate" in section else "certificate"
         section.require(missing, f"{_FILE}: certificate and key go together")
@@ -82,27 +154,6 @@ def read_pool_tls(field: Field | None, over_tls: Sequence[bool]) -> ClientTls | 
     except CertificateError as error:
         _blame(section, error)
         return None
-
-
-def _path(field: Field | None) -> Path | None:
-    text = None if field is None else field.text(_FILE)
-    if field is None or text is None:
-        return None
-    return Path(field.report.source).parent.joinpath(text).absolute()
-
-
-def _server_name(field: Field) -> str | None:
-    allowed = "a host name or an address, without port"
-    text = field.text(allowed)
-    if text is None:
-        return None
-    name = host_name(text.removesuffix("."))
-    if name is None:
-        try:
-            return str(ip_address(text))
-        except ValueError:
-            field.problem(allowed=allowed)
-    return name
 
 
 def _blame(section: Section, error: CertificateError) -> None:
