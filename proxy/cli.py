@@ -1,4 +1,4 @@
-"""The commands of mcp-routing-proxy: `serve`, `check`, `demo`, and those of proxy.inspection.
+"""The commands of mcp-routing-proxy: `serve`, `check`, `schema`, `demo`, and those of proxy.inspection.
 
 Exit codes: 0 done, or a clean drain; 1 cannot listen, or a running proxy does not do what it is asked; 2 a wrong
 configuration or command line.
@@ -20,6 +20,7 @@ import uvloop
 
 from proxy.app import Proxy
 from proxy.config import ConfigError, describe, load, parse
+from proxy.config.schema import schema_text
 from proxy.config.values import MOST_WORKERS
 from proxy.control.client import Unanswered
 from proxy.demo.run import run as run_demo
@@ -71,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     check_command.add_argument("file", type=Path, metavar="FILE")
     check_command.set_defaults(run=_check)
 
+    schema_command = commands.add_parser("schema", help="print the JSON Schema of configurations, for editors")
+    schema_command.set_defaults(run=_schema)
+
     add_commands(commands.add_parser, DEFAULT_CONFIG)
 
     demo_command = commands.add_parser("demo", help="three MCP servers, the proxy in front, and tasks through it")
@@ -93,6 +97,11 @@ def _workers(text: str) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     print(describe(load(options.file, os.environ)), end="")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(schema_text(), end="")
     return 0
 
 

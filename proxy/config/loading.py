@@ -31,14 +31,12 @@ _LISTEN = Key(
     or_mapping(ADDRESS, "`HOST:PORT`", LISTEN, read_listen),
     Listen(),
     "Where clients come in.",
-    without="as below",
 )
 _ADMIN = Key(
     "admin",
     or_mapping(ADDRESS, "`HOST:PORT`", ADMIN, read_admin),
     Admin(),
     "Where operators and Prometheus come in. Changed by a restart only.",
-    without="as below",
 )
 _WORKERS = Key(
     "workers",
@@ -58,9 +56,8 @@ _PINS = Key(
     mapping(PINS, read_pins),
     Pins(),
     "Which owners are remembered, and where. Changed by a restart only.",
-    without="as below",
 )
-_LOG = Key("log", mapping(LOG, read_log), Log(), "The access log. Changed by a restart only.", without="as below")
+_LOG = Key("log", mapping(LOG, read_log), Log(), "The access log. Changed by a restart only.")
 _DRAIN = Key(
     "drain",
     duration(zero=True),
@@ -68,7 +65,7 @@ _DRAIN = Key(
     "How long requests under way may take after SIGTERM; what is left is cut then.",
     "25s",
 )
-ROOT = Keys("The whole file.", (_LISTEN, _ADMIN, _WORKERS, _POOLS, _ROUTES, _PINS, _LOG, _DRAIN))
+ROOT = Keys("", (_LISTEN, _ADMIN, _WORKERS, _POOLS, _ROUTES, _PINS, _LOG, _DRAIN))
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:

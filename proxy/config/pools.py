@@ -73,7 +73,8 @@ _BACKENDS = Key(
     BACKENDS,
     (),
     "At least one, unless `discover` finds them.",
-    "[http://10.0.0.11:8000/mcp, 'http://10.0.0.12:8000/mcp']",
+    "[http://10.0.0.11:8000/mcp, {id: b, url: 'http://10.0.0.12:8000/mcp'}]",
+    without="none, where `discover` is given",
 )
 _DISCOVER: Key[Recipe, None] = Key(
     "discover", mapping(DISCOVER, read_discover), None, "Where (more) backends are found.", without="nowhere"
@@ -99,7 +100,7 @@ _RING_KEY = Key(
     "`balance: ring`, and only there. Requests without it go to the least busy backend.",
     "header:X-Tenant",
 )
-_TASKS = Key("tasks", mapping(TASKS, read_tasks), Tasks(), "Tasks and their owners.", without="as below")
+_TASKS = Key("tasks", mapping(TASKS, read_tasks), Tasks(), "Tasks and their owners.")
 _SESSION_RULES = ("sticky", "off")
 _SESSIONS = Key(
     "sessions",
@@ -132,17 +133,15 @@ _OUTLIER: Key[OutlierRule, OutlierRule] = Key(
     or_mapping(boolean(), "`off`", OUTLIER, unread),
     USUAL,
     "Who fails clients gets no new work for a while.",
-    without="as below",
 )
-_TIMEOUTS = Key("timeouts", mapping(TIMEOUTS, read_timeouts), Timeouts(), "How long is waited.", without="as below")
+_TIMEOUTS = Key("timeouts", mapping(TIMEOUTS, read_timeouts), Timeouts(), "How long is waited.")
 _RETRY = Key(
     "retry",
     or_mapping(boolean(), "`off`", RETRY, read_retry),
     _USUAL.retry,
     "How often a request is sent that changes nothing.",
-    without="as below",
 )
-_LIMITS = Key("limits", mapping(LIMITS, read_limits), _USUAL.limits, "What is under way at once.", without="as below")
+_LIMITS = Key("limits", mapping(LIMITS, read_limits), _USUAL.limits, "What is under way at once.")
 _COMMENT_EVERY = Key(
     "comment_every",
     duration(),
@@ -151,9 +150,7 @@ _COMMENT_EVERY = Key(
     "15s",
     without="never",
 )
-_TLS: Key[ClientTls, None] = Key(
-    "tls", mapping(POOL_TLS, unread), None, "TLS towards backends.", without="as below, for https URLs"
-)
+_TLS: Key[ClientTls, None] = Key("tls", mapping(POOL_TLS, unread), None, "TLS towards backends.")
 POOL = Keys(
     "A set of interchangeable backends. Every pool must be in a route.",
     (

@@ -90,7 +90,6 @@ _CLIENT_LIMITS = Key(
     mapping(CLIENT_LIMITS, read_client_limits),
     _LISTEN.limits,
     "What clients may take, and how slow they may be.",
-    without="as below",
 )
 LISTEN = Keys(
     "Where clients come in. `listen: HOST:PORT` is short for `listen: {address: HOST:PORT}`.",
