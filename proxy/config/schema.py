@@ -16,7 +16,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {
     "type": "string",
     "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$\$\{",
-    "description": "Text in which ${NAME} is replaced from the environment; $${ stands for ${ itself.",
+    "$comment": "Text in which ${NAME} is replaced from the environment; $${ stands for ${ itself.",
 }
 _CONTAINERS = ("array", "object")
 _CODE = re.compile(r"`([^`]*)`")
