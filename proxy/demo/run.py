@@ -1,4 +1,7 @@
-"""Runs the demo: three servers, the proxy before them, tasks through it, and what plain hashing would have lost."""
+"""Runs the demo: three servers, the proxy before them, tasks through it, and what plain hashing would have lost.
+
+Then it serves on, with some tasks always under way, so that there is something to see and to drain.
+"""
 
 import asyncio
 import json
@@ -13,7 +16,8 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from proxy.demo.messages import CAPABILITIES_KEY, VERSION, VERSION_KEY
+from proxy.demo.messages import CAPABILITIES_KEY, TASKS_EXTENSION, VERSION, VERSION_KEY, Json
+from proxy.demo.steady import LONGEST, SHORTEST, steady, summary
 from proxy.demo.tasks import count_lost_by_hash, report, run_tasks
 
 SERVERS = 3
@@ -21,6 +25,9 @@ TASKS = 30
 CONCURRENCY = 6
 START_LIMIT = 30.0  # seconds; an interpreter that starts on a busy machine
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL; a server gives its last calls one
+
+_TASK = "TASK_ID"
+_PICK = r"""sed 's/.*"taskId": *"\([^"]*\)".*/\1/'"""  # what is no task passes as it is: an error can be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,12 @@ async def run(
             outcome = await run_tasks(url, TASKS, CONCURRENCY)
             lost_by_hash = count_lost_by_hash(outcome, [server.id for server in servers], hash_owner)
             show(report(outcome, lost_by_hash))
-            show(invitation(url, f"http://{admin}/"))
-            await keep_serving()
+            async with steady(url, shortest=SHORTEST, longest=LONGEST) as fates:
+                show(invitation(url, f"http://{admin}/"))
+                try:
+                    await keep_serving()
+                finally:
+                    show(summary(fates))
 
 
 @asynccontextmanager
@@ -101,25 +112,43 @@ log: {{access: false}}
 
 def invitation(url: str, admin_url: str) -> str:
     """What the user may do while the demo keeps serving."""
-    meta = {VERSION_KEY: VERSION, CAPABILITIES_KEY: {}}
-    params = {"name": "whoami", "arguments": {}, "_meta": meta}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, separators=(",", ":"))
+    make, ask = lines_to_try(url)
+    return f"""
+The proxy keeps serving, and clients keep making tasks of {SHORTEST:g} to {LONGEST:g} s; Ctrl-C ends it.
+  proxy  {url}
+  admin  {admin_url}
+
+1. Open the admin address in a browser. The dashboard shows how many tasks each server holds.
+2. Make a task of a minute, in another terminal. This prints its id:
+  {make}
+3. Where did it go? Paste the id into the dashboard's form, and press Explain.
+4. Drain that server: press Drain beside it, and confirm. Its tasks end where they are.
+5. Ask for your task. It is still found there, and a minute after it was made it is completed:
+  {ask}
+6. Once it has nothing left, the server shows as empty. Undrain gives it new work again.
+"""
+
+
+def lines_to_try(url: str) -> tuple[str, str]:
+    """For a shell: one that makes a task, and keeps and prints its id; one that asks how that task stands."""
+    made = _curl(url, "tools/call", {"name": "slow_compute", "arguments": {"seconds": 60}}, name="slow_compute")
+    asked = _curl(url, "tasks/get", {"taskId": _TASK}, name=_TASK)
+    # The quotes are closed around the variable, and opened again.
+    return f"TASK=$({made} | {_PICK}); echo $TASK", asked.replace(_TASK, "'$TASK'")
+
+
+def _curl(url: str, method: str, params: Json, *, name: str) -> str:
+    meta = {VERSION_KEY: VERSION, CAPABILITIES_KEY: {"extensions": {TASKS_EXTENSION: {}}}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"_meta": meta}}
     headers = (
         "Content-Type: application/json",
         "Accept: application/json, text/event-stream",
         f"MCP-Protocol-Version: {VERSION}",
-        "Mcp-Method: tools/call",
-        "Mcp-Name: whoami",
+        f"Mcp-Method: {method}",
+        f"Mcp-Name: {name}",
     )
     fields = [part for header in headers for part in ("-H", header)]
-    return f"""
-The proxy keeps serving; Ctrl-C ends it.
-  proxy  {url}
-  admin  {admin_url}
-
-Ask a few times which server answers:
-  {shlex.join(["curl", "-s", url, *fields, "-d", body])}
-"""
+    return shlex.join(["curl", "-s", url, *fields, "-d", json.dumps(message, separators=(",", ":"))])
 
 
 def free_address(preferred: int) -> str:

@@ -36,7 +36,8 @@ from proxy.demo.messages import (
 )
 
 TTL = timedelta(minutes=10)
-POLL_INTERVAL_MS = 100
+POLL_INTERVAL_MS, LONG_POLL_INTERVAL_MS = 100, 1000
+LONG = 5.0  # seconds of a task that need not be looked at every moment
 MAX_SECONDS = 60.0
 MAX_TASKS = 10_000  # about 3 MB; a server that is left running and polled by a script must not grow without end
 
@@ -69,7 +70,7 @@ class SlowTask:
             "createdAt": _timestamp(self.created),
             "lastUpdatedAt": _timestamp(updated),
             "ttlMs": int(TTL.total_seconds() * 1000),
-            "pollIntervalMs": POLL_INTERVAL_MS,
+            "pollIntervalMs": LONG_POLL_INTERVAL_MS if self.seconds >= LONG else POLL_INTERVAL_MS,
         }
         if status == "completed":
             shown["result"] = _computed(self.seconds, instance)

@@ -14,6 +14,8 @@ SHORTEST, LONGEST = 0.1, 0.6  # seconds of computing: long enough for several po
 MAX_POLLS = 200
 CALL_LIMIT = 30.0  # seconds; far beyond what any call here takes
 NOBODY = "-"
+UNANSWERED = (aiohttp.ClientError, TimeoutError, ValueError)
+"""What `call` raises: no answer, or none that can be read."""
 
 
 class Fate(enum.Enum):
@@ -47,7 +49,9 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
+    """What a call was answered: a result, or an error's code and reason."""
+
     served_by: str
     result: Json | None
     error_code: int | None
@@ -66,7 +70,7 @@ async def run_tasks(url: str, n: int, concurrency: int) -> Outcome:
 
         async def one(number: int) -> TaskRecord:
             async with gate:
-                return await _run_task(session, url, seconds=SHORTEST + (LONGEST - SHORTEST) * (number % 6) / 5)
+                return await run_task(session, url, seconds=SHORTEST + (LONGEST - SHORTEST) * (number % 6) / 5)
 
         return Outcome(tuple(await asyncio.gather(*(one(number) for number in range(n)))))
 
@@ -103,7 +107,8 @@ def report(outcome: Outcome, lost_by_hash: int) -> str:
     return "\n".join(lines)
 
 
-async def _run_task(session: aiohttp.ClientSession, url: str, *, seconds: float) -> TaskRecord:
+async def run_task(session: aiohttp.ClientSession, url: str, *, seconds: float) -> TaskRecord:
+    """Makes one task of this length and polls it to its end. Raises nothing that a server or a proxy could cause."""
     creator, task_id, pollers = NOBODY, "", list[str]()
 
     def ended(fate: Fate, reason: str = "") -> TaskRecord:
@@ -111,13 +116,13 @@ async def _run_task(session: aiohttp.ClientSession, url: str, *, seconds: float)
 
     try:
         arguments = {"name": "slow_compute", "arguments": {"seconds": seconds}}
-        created = await _call(session, url, "tools/call", arguments, name="slow_compute")
+        created = await call(session, url, "tools/call", arguments, name="slow_compute")
         if created.result is None or created.result["resultType"] != "task":
             return ended(Fate.FAILED, created.reason or "the answer is not a task")
         creator, task_id = created.served_by, created.result["taskId"]
         pause = created.result["pollIntervalMs"] / 1000
         for _ in range(MAX_POLLS):
-            polled = await _call(session, url, "tasks/get", {"taskId": task_id}, name=task_id)
+            polled = await call(session, url, "tasks/get", {"taskId": task_id}, name=task_id)
             pollers.append(polled.served_by)
             if polled.error_code == UNKNOWN_TASK:
                 return ended(Fate.LOST)
@@ -127,25 +132,28 @@ async def _run_task(session: aiohttp.ClientSession, url: str, *, seconds: float)
                 return ended(Fate.COMPLETED)
             await asyncio.sleep(pause)
         return ended(Fate.FAILED, f"not completed after {MAX_POLLS} polls")
-    except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:  # no answer, or an odd one
+    except (*UNANSWERED, LookupError, TypeError) as error:  # the latter: an odd answer
         return ended(Fate.FAILED, type(error).__name__)
 
 
-async def _call(session: aiohttp.ClientSession, url: str, method: str, params: Json, *, name: str) -> _Answer:
+async def call(session: aiohttp.ClientSession, url: str, method: str, params: Json, *, name: str) -> Answer:
+    """One request, as a client of 2026-07-28 that takes tasks makes it. `name`: as in Mcp-Name, or empty.
+
+    Raises what is in UNANSWERED.
+    """
     meta: Json = {VERSION_KEY: VERSION, CAPABILITIES_KEY: {"extensions": {TASKS_EXTENSION: {}}}}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"_meta": meta}}
     headers = {
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": VERSION,
         "Mcp-Method": method,
-        "Mcp-Name": name,
-    }
+    } | ({"Mcp-Name": name} if name else {})
     async with session.post(url, json=message, headers=headers) as response:
         body = await response.json(content_type=None)
         if not isinstance(body, dict):
             raise ValueError("not a JSON-RPC response")
         error = body.get("error", {})
-        return _Answer(
+        return Answer(
             served_by=response.headers.get("Served-By", NOBODY),
             result=body.get("result"),
             error_code=error.get("code"),

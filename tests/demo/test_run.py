@@ -1,8 +1,11 @@
 """The demo's orchestration: its servers as real processes, and the texts it shows."""
 
+import asyncio
+import json
 import os
-import shlex
+import shutil
 import socket
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -13,7 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from proxy.demo import run as demo
-from proxy.demo.run import DemoServer, config_text, free_address, invitation, run, spawn_servers
+from proxy.demo.run import DemoServer, config_text, free_address, invitation, lines_to_try, run, spawn_servers
 from proxy.demo.server import Instance, make_app
 from proxy.demo.tasks import Fate, Outcome, TaskRecord, count_lost_by_hash, report, run_tasks
 
@@ -87,17 +90,20 @@ def test_a_taken_port_is_avoided() -> None:
     assert free_address(port) == f"127.0.0.1:{port}"
 
 
-async def test_the_line_to_try_works(aiohttp_server: StartServer) -> None:
+async def test_the_lines_to_try_work_in_a_shell(aiohttp_server: StartServer) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("no curl here")
     server = await aiohttp_server(make_app(Instance("a")))
-    text = invitation(str(server.make_url("/mcp")), "http://127.0.0.1:9901/")
-    assert "http://127.0.0.1:9901/" in text
-    command = shlex.split(next(line for line in text.splitlines() if "curl" in line))
-    assert command[:2] == ["curl", "-s"]
-    headers = dict(command[i + 1].split(": ", 1) for i, word in enumerate(command) if word == "-H")
-    body = command[command.index("-d") + 1]
-    async with aiohttp.ClientSession() as session, session.post(command[2], data=body, headers=headers) as response:
-        assert response.status == 200
-        assert (await response.json())["result"]["content"][0]["text"] == "a"
+    url = str(server.make_url("/mcp"))
+    text = invitation(url, "http://127.0.0.1:9901/")
+    assert "\n  admin  http://127.0.0.1:9901/\n" in text
+    make, ask = (line.strip() for line in text.splitlines() if "curl" in line)
+    assert (make, ask) == lines_to_try(url)
+    shell = await asyncio.create_subprocess_exec("sh", "-c", f"{make}\n{ask}", stdout=PIPE)
+    output, _ = await asyncio.wait_for(shell.communicate(), 20)
+    shown, answered = output.decode().splitlines()
+    told = json.loads(answered)["result"]
+    assert (told["taskId"] == shown, len(shown), told["status"]) == (True, 32, "working")
 
 
 async def test_tasks_of_one_process_are_completed() -> None:
@@ -200,3 +206,4 @@ async def test_the_whole_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "completed through the proxy:                3 of 3" in text
     assert "would be lost by hashing the task id alone: 3 of 3" in text
     assert "Ctrl-C" in text
+    assert shown[-1].startswith("Meanwhile completed: ")
