@@ -4,7 +4,9 @@ A backend is *empty* when it takes no new work and holds nothing that this proxy
 unfinished task, no recent session. What was made before the proxy started, or through another one, it cannot know.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -15,6 +17,9 @@ from proxy.routing.members import Member
 from proxy.routing.pools import Pool
 
 NOTE = "as far as this proxy knows since it started"
+
+SLICE = 100
+"""Backends that are told of in one go; some 0.4 ms, and a fleet has a thousand."""
 
 
 class SetDraining(Protocol):
@@ -68,27 +73,23 @@ class Backends:
     async def pools(self, request: web.Request) -> web.Response:
         """All pools with all their backends, those that departed included."""
         await self._refresh()
-        held, now = await tasks_held(self._pins), self._clock()
-        discovery = self._discovery()
-        pools = [
-            {
-                "name": pool.name,
-                "ring_generation": pool.ring_generation,
-                "discovery": discovery.get(pool.name),
-                "backends": [
-                    {
-                        "id": member.backend.id,
-                        "address": member.backend.authority,
-                        "weight": member.backend.weight,
-                        "discovered": member.backend.discovered,
-                        **standing(pool, member, held, now),
-                    }
-                    for member in pool.everyone
-                ],
-            }
-            for pool in self._pools().values()
-        ]
-        return web.json_response({"pools": pools, "pins": len(self._pins), "note": NOTE, "version": self._version})
+        held, now, discovery = await tasks_held(self._pins), self._clock(), self._discovery()
+        pools = []
+        for pool in list(self._pools().values()):
+            members = [text async for text in self._members(pool, held, now)]
+            facts = {"name": pool.name, "ring_generation": pool.ring_generation, "discovery": discovery.get(pool.name)}
+            pools.append(_with_list(facts, "backends", members))
+        facts = {"pins": len(self._pins), "note": NOTE, "version": self._version}
+        return web.Response(text=_with_list(facts, "pools", pools), content_type="application/json")
+
+    async def _members(self, pool: Pool, held: Held | None, now: float) -> AsyncIterator[str]:
+        """Each backend as JSON. Requests have their turn in between."""
+        for place, member in enumerate(list(pool.everyone), 1):
+            backend = member.backend
+            facts = {"id": backend.id, "address": backend.authority, "weight": backend.weight}
+            yield json.dumps({**facts, "discovered": backend.discovered, **standing(pool, member, held, now)})
+            if place % SLICE == 0:
+                await asyncio.sleep(0)
 
     async def drain(self, request: web.Request) -> web.Response:
         """Takes a backend out of new work, and tells what it still has to do."""
@@ -117,3 +118,8 @@ class Backends:
             there = ", ".join(member.backend.id for member in pool.everyone)
             raise web.HTTPNotFound(reason=f"no backend {backend_id!r} in pool {pool.name}; there is {there}")
         return pool, member
+
+
+def _with_list(facts: Mapping[str, object], name: str, items: Sequence[str]) -> str:
+    """An object as JSON: these facts, of which there are some, and a list of what is JSON already."""
+    return f"{json.dumps(facts)[:-1]}, {json.dumps(name)}: [{', '.join(items)}]}}"

@@ -4,6 +4,7 @@ Both are read only, and hold no id of a task or a session: labels are those of /
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -41,8 +42,9 @@ class Overview:
     async def overview(self, request: web.Request) -> web.Response:
         """The numbers by their labels."""
         await self._refresh()
-        told = overview(self._numbers.snapshot(), self._pools())
-        return web.json_response({"version": self._version, "now": time.time(), **told})
+        # A fleet has thousands of numbers; writing them out must not stop the loop.
+        text = await asyncio.to_thread(self._text, self._numbers.snapshot(), self._pools())
+        return web.Response(text=text, content_type="application/json")
 
     async def spread(self, request: web.Request) -> web.Response:
         """How new work is spread in a pool; with `?without=` a backend's id, how it would be without that one."""
@@ -55,6 +57,9 @@ class Overview:
             raise web.HTTPNotFound(reason=f"no backend {without!r} in pool {pool.name}")
         # A thousand backends have 160,000 places on the ring; walking them must not stop the loop.
         return web.json_response(await asyncio.to_thread(_spread, pool.name, _rule(pool), spread_of(pool, without)))
+
+    def _text(self, snapshot: Snapshot, pools: Mapping[str, Pool]) -> str:
+        return json.dumps({"version": self._version, "now": time.time(), **overview(snapshot, pools)})
 
 
 def overview(snapshot: Snapshot, pools: Mapping[str, Pool]) -> dict[str, object]:
@@ -85,6 +90,7 @@ def overview(snapshot: Snapshot, pools: Mapping[str, Pool]) -> dict[str, object]
         "retries": _named(snapshot.retries, "pool reason"),
         "retries_withheld": _named(snapshot.withheld, "pool method"),
         "tls_handshake_failures": _named(snapshot.handshakes_failed, "reason"),
+        "discovery_failures": _named(snapshot.discovery_failures, "pool reason"),
         "reloads": _named(snapshot.reloads, "outcome"),
         "responses": [row for row in _named(snapshot.responses, "pool backend class") if _key(row) in backends],
         "bytes": {"in": sum(snapshot.bytes_in.values()), "out": sum(snapshot.bytes_out.values())},

@@ -38,6 +38,11 @@ class Damping:
         self.doubting = False
         """True if the last answer was empty, and was not believed."""
 
+    @property
+    def missing(self) -> list[str]:
+        """The ids of those who stay although the last answers are without them."""
+        return sorted(self._missing)
+
     def take(self, answer: Iterable[Backend], now: float) -> tuple[Backend, ...]:
         """The set to believe in after this answer: those in it as it has them, then those that are kept."""
         found = {backend.id: backend for backend in answer}

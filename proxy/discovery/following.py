@@ -123,6 +123,8 @@ class Discovery:
                 "from": following.place,
                 "last_success": following.success,
                 "failure": following.failure or None,
+                "failures_in_a_row": following.row,
+                "missing": following.missing,
             }
             for name, (following, _) in self._watches.items()
         }
@@ -140,12 +142,18 @@ class _Following:
         """When it answered last, in seconds since 1970."""
         self.failure = ""
         """Why its last look came to nothing."""
+        self.row = 0
+        """Failures in a row."""
         self._discovery = discovery
         self._pool = pool
         self._source = source
         self._damping = Damping(recipe.hold, (one.backend for one in members if one.backend.discovered))
         self._told: tuple[Backend, ...] | None = None
-        self._row = 0  # failures in a row
+
+    @property
+    def missing(self) -> list[str]:
+        """The ids of those who stay although the last answers are without them."""
+        return self._damping.missing
 
     @property
     def place(self) -> str:
@@ -161,7 +169,7 @@ class _Following:
                     await self._answered(found)
         except DiscoveryFailure as failure:
             self._failed(failure.reason, str(failure))
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._row - 1, 8))
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self.row - 1, 8))
             await asyncio.sleep(pause * (0.5 + self._discovery.chance() / 2))
 
     async def _answered(self, found: Found) -> None:
@@ -169,16 +177,16 @@ class _Following:
         self.success = time.time()
         if self._damping.doubting:
             self._failed("empty", "nobody is there, which is not believed yet")
-        elif self._row:
-            log.warning("pool %s: discovery works again; times it failed: %d", self._pool, self._row)
-            self._row, self.failure = 0, ""
+        elif self.row:
+            log.warning("pool %s: discovery works again; times it failed: %d", self._pool, self.row)
+            self.row, self.failure = 0, ""
         if not self._same(believed):
             await self._discovery.changed(self._pool, believed)
             self._tell(believed)
             self._told = believed
 
     def _failed(self, reason: str, text: str) -> None:
-        self._row += 1
+        self.row += 1
         self._discovery.failures[self._pool, reason] += 1
         if text != self.failure:
             self.failure = text

@@ -8,7 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, ConsoleMessage, Locator, Page, async_playwright, expect
+
+from proxy.app import Proxy
+from proxy.routing.ownership import pin_key
+from tests.wire.harness import backend, config_text, running
 
 PATIENCE = 20_000.0  # milliseconds; a browser on a machine that has much else to do
 SWITCHES = [
@@ -22,6 +26,12 @@ SWITCHES = [
 ]
 WIDE, PHONE = (1280, 900), (375, 800)
 Scheme = Literal["light", "dark"]
+TOKEN = "an-admin-token"
+POOLS = {
+    "pool": "\n".join(f"  p-{n}:\n    backends: [{{id: x, url: 'http://127.0.0.1:9/mcp'}}]" for n in range(6)),
+    "routes": f"  - {{name: rest, split: {{agents: 1, {', '.join(f'p-{n}: 1' for n in range(6))}}}}}",
+}
+"""Six pools more, of one backend each."""
 
 expect.set_options(timeout=PATIENCE)
 
@@ -40,8 +50,12 @@ class Looker:
         size: tuple[int, int] = WIDE,
         scheme: Scheme = "light",
         guarded: bool = True,
+        silent: bool = False,
     ) -> Page:
-        """A window of a profile of its own, at the dashboard. `guarded`: the page's own policy for scripts holds."""
+        """A window of a profile of its own, at the dashboard.
+
+        `guarded`: the page's own policy for scripts holds. `silent`: what the page asks for is not answered.
+        """
         context = await self._browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme=scheme,
@@ -52,6 +66,8 @@ class Looker:
         page = await context.new_page()
         page.on("console", self._heard)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        if silent:
+            await page.route("**/api/**", lambda route: route.abort())
         await page.goto(f"http://127.0.0.1:{admin_port}/")
         return page
 
@@ -92,3 +108,26 @@ def fleet_text(count: int, **pool: object) -> str:
             "routes": [{"name": "rest", "pool": "agents"}],
         }
     )
+
+
+@asynccontextmanager
+async def proxied(pool: str = "", top: str = "") -> AsyncIterator[Proxy]:
+    """A proxy in front of two backends, a and b; a holds two tasks."""
+    async with backend() as a, backend() as b, running(config_text(a.port, b.port, pool=pool, top=top)) as proxy:
+        for task in ("t-1", "t-2"):
+            proxy.pins.put(pin_key("agents", task), "agents", "a", ttl=None)
+        yield proxy
+
+
+def row(page: Page, backend_id: str) -> Locator:
+    rows = page.get_by_role("table", name="Backends of pool agents").locator("tbody").get_by_role("row")
+    return rows.filter(has=page.locator(".name").get_by_text(backend_id, exact=True))
+
+
+async def cells(page: Page, backend_id: str) -> dict[str, str]:
+    """What stands in a backend's row, by the heads of the columns."""
+    table = page.get_by_role("table", name="Backends of pool agents")
+    heads = await table.get_by_role("columnheader").all_inner_texts()
+    line = row(page, backend_id)
+    texts = [await line.get_by_role("rowheader").inner_text(), *await line.get_by_role("cell").all_inner_texts()]
+    return dict(zip(heads, texts, strict=True))

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.browsing import PHONE, WIDE, Looker, Scheme, fleet_text
-from tests.browser.test_dashboard import TOKEN, proxied
+from tests.browser.browsing import PHONE, POOLS, TOKEN, WIDE, Looker, Scheme, fleet_text, proxied
 from tests.wire.harness import backend, call, client, config_text, running
 
 HERE = Path(__file__).parent
@@ -63,6 +62,32 @@ async def test_a_pool_of_many(looker: Looker, axe: str) -> None:
     async with running(fleet_text(60)) as proxy:
         page = await looker.open(proxy.admin_port, guarded=False)
         await expect(page.get_by_text("60 backends take new work, from")).to_be_visible()
+        assert await found(page, axe) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_page_that_gets_no_answer(looker: Looker, axe: str, scheme: Scheme) -> None:
+    async with proxied() as proxy:
+        page = await looker.open(proxy.admin_port, scheme=scheme, guarded=False, silent=True)
+        await expect(page.locator("#trouble")).to_be_visible()
+        assert await found(page, axe) == []
+        await page.unroute_all(behavior="wait")
+        await expect(page.locator("#trouble")).to_be_hidden()
+        await page.context.set_offline(True)
+        await expect(page.get_by_text("What is shown may be old.").first).to_be_visible()
+        assert await found(page, axe) == []
+        looker.complaints.clear()  # the browser's own lines about requests that failed
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_many_pools_and_losses(looker: Looker, axe: str, scheme: Scheme) -> None:
+    async with backend() as a, running(config_text(a.port, **POOLS)) as proxy:
+        proxy.set_draining(pool="p-2", backend="x", draining=True)
+        page = await looker.open(proxy.admin_port, scheme=scheme, guarded=False)
+        await expect(page.get_by_role("link", name="p-2 0 of 1")).to_be_visible()
+        proxy.counts.unlearned("oversized")
+        proxy.counts.searched("agents", "failed")
+        await expect(page.get_by_text("Perhaps: look at what came")).to_be_visible()
         assert await found(page, axe) == []
 
 

@@ -1,5 +1,6 @@
 """Backends are taken out of new work and back, and what they still hold is told as it is."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from yarl import URL
 
 from proxy.app import Proxy
 from proxy.config import parse
-from proxy.control.backends import Backends, standing
+from proxy.control.backends import SLICE, Backends, standing
 from proxy.control.client import backend_path
 from proxy.pins.memory import MemoryPinStore
 from proxy.routing.backends import Backend
@@ -20,6 +21,7 @@ from proxy.routing.balancing import LeastInFlight
 from proxy.routing.members import RECENT
 from proxy.routing.ownership import pin_key
 from proxy.routing.pools import Pool
+from tests.control.test_admin import Scene
 from tests.wire.harness import backend, call, client, config_text, metric, post, running
 
 Client = TestClient[web.Request, web.Application]
@@ -35,6 +37,27 @@ async def told(proxy: Proxy, path: str) -> tuple[int, Any]:
     url = URL(f"http://127.0.0.1:{proxy.admin_port}{path}", encoded=True)
     async with ClientSession() as session, session.post(url, json={}) as answer:
         return answer.status, await answer.json()
+
+
+async def test_many_backends_are_told_of_in_order_and_others_have_their_turn_in_between(
+    aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+    rest = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        nonlocal turns
+        turns += seconds == 0
+        await rest(seconds)
+
+    scene = Scene()
+    ids = [f'agent-"{number}"' for number in range(2 * SLICE + 1)]
+    scene.pools = {"agents": pool_of(*ids), "empty": Pool("empty", [], policy=LeastInFlight())}
+    client = await aiohttp_client(scene.app())
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    pools = (await (await client.get("/api/pools")).json())["pools"]
+    assert [[member["id"] for member in pool["backends"]] for pool in pools] == [ids, []]
+    assert turns == 2
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,12 @@ def test_counters_are_told_by_their_labels() -> None:
     snapshot.requests["rest", "tools/call", "200"] = 3
     snapshot.decisions["agents", "task", "pin", "served"] = 2
     snapshot.rejected["no_backend",] = 1
+    snapshot.discovery_failures["agents", "timeout"] = 4
     values = told(snapshot)
     assert values["requests"] == [{"route": "rest", "method": "tools/call", "code": "200", "count": 3}]
     assert values["decisions"] == [{"pool": "agents", "kind": "task", "source": "pin", "outcome": "served", "count": 2}]
     assert values["rejected"] == [{"reason": "no_backend", "count": 1}]
+    assert values["discovery_failures"] == [{"pool": "agents", "reason": "timeout", "count": 4}]
 
 
 def test_pools_are_told_with_what_spreads_them() -> None:

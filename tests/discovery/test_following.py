@@ -148,20 +148,24 @@ async def test_empty_answers_are_counted_while_they_are_not_believed(fleet: Flee
     await fleet.answer("a", "", "")
     assert fleet.snapshot().discovery_failures == {("agents", "empty"): 2}
     assert fleet.discovery.told()["agents"]["failure"] == "nobody is there, which is not believed yet"
+    assert fleet.discovery.told()["agents"]["failures_in_a_row"] == 2
     fleet.now = EMPTY_HOLD
     await fleet.answer("", "")
     assert fleet.told == [("agents", "a"), ("agents", "")]
     assert fleet.snapshot().discovery_failures == {("agents", "empty"): 2}
     assert fleet.discovery.told()["agents"]["failure"] is None
+    assert fleet.discovery.told()["agents"]["failures_in_a_row"] == 0
 
 
 async def test_those_who_leave_are_damped(fleet: Fleet) -> None:
     fleet.follow(agents=HERE)
     await fleet.answer("ab", "a", "a")
     assert fleet.told == [("agents", "ab")]
+    assert fleet.discovery.told()["agents"]["missing"] == ["b"]
     fleet.now = 10.0
     await fleet.answer("a")
     assert fleet.told == [("agents", "ab"), ("agents", "a")]
+    assert fleet.discovery.told()["agents"]["missing"] == []
 
 
 async def test_a_recipe_that_stays_is_followed_on_and_another_is_followed_instead(fleet: Fleet) -> None:
@@ -211,7 +215,7 @@ async def test_first_answers_are_awaited_for_a_while(fleet: Fleet) -> None:
 async def test_it_is_told_where_the_backends_come_from(fleet: Fleet) -> None:
     fleet.follow(agents=HERE, others=FileRecipe(Path("/run/*.json")))
     told = fleet.discovery.told()
-    nothing: dict[str, Any] = {"last_success": None, "failure": None}
+    nothing: dict[str, Any] = {"last_success": None, "failure": None, "failures_in_a_row": 0, "missing": []}
     assert told == {
         "agents": {"from": "dns agents.test:1", **nothing},
         "others": {"from": "file /run/*.json", **nothing},

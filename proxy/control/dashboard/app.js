@@ -6,12 +6,13 @@ import { announce, byId, el, keyed, setAttribute, setText } from "./dom.js";
 import { prepareExplain } from "./explain.js";
 import { findings } from "./findings.js";
 import { History, many, span } from "./numbers.js";
-import { showPools } from "./pools.js";
+import { showIndex, showPools } from "./pools.js";
 import { showFigures, showLosses, showTraffic } from "./traffic.js";
 
 const PAUSE = 2_000; // milliseconds between two looks
 const LONG_PAUSE = 5_000; // the same where an answer is large
 const MANY = 200; // backends
+const TITLE = document.title;
 const WEIGHTS_CHANGE = 30; // seconds after which shares by weight are asked for again: those that came back warm up
 
 const history = new History();
@@ -22,6 +23,8 @@ let timer = null;
 let looking = false;
 let pools = [];
 let heard = null; // when the last answer came, by performance.now()
+let tried = false;
+let failing = false;
 const LEVELS = { bad: "Trouble", warn: "Check", note: "Note", ok: "Fine" };
 let told = new Set(); // findings that were announced
 
@@ -33,6 +36,7 @@ async function look() {
   try {
     const [standing, overview] = await Promise.all([get("api/pools"), get("api/overview")]);
     heard = performance.now();
+    failing = false;
     pools = standing.pools;
     history.add(heard / 1000, overview);
     setText(byId("note"), standing.note);
@@ -45,6 +49,7 @@ async function look() {
     else fail(error);
   } finally {
     looking = false;
+    tried = true;
   }
   freshness();
   again();
@@ -53,25 +58,30 @@ async function look() {
 function again() {
   if (paused || document.hidden || timer !== null) return;
   const backends = pools.reduce((sum, pool) => sum + pool.backends.length, 0);
-  timer = setTimeout(look, heard === null ? 0 : backends > MANY ? LONG_PAUSE : PAUSE);
+  timer = setTimeout(look, !tried ? 0 : backends > MANY ? LONG_PAUSE : PAUSE);
 }
 
 function fail(error) {
   const trouble = byId("trouble");
   const why = error instanceof Refused ? `it says ${error.status}, ${error.message}` : "nobody answers";
-  const text = `The proxy cannot be asked: ${why}. What is shown may be old.`;
+  const text = `The proxy cannot be asked: ${why}. ${heard === null ? "It is asked again and again." : "What is shown may be old."}`;
+  failing = true;
+  document.title = TITLE;
   trouble.hidden = false;
   if (trouble.textContent !== text) announce(text);
   setText(trouble, text);
-  if (heard === null) heard = performance.now();
 }
 
 function show() {
   const overview = history.now;
+  byId("main").classList.remove("unknown");
   setText(byId("about"), [`version ${overview.version}`, many(overview.workers, "process", "processes"),
     overview.started && `up ${span(overview.now - overview.started)}`,
     overview.loaded && `configuration loaded ${span(overview.now - overview.loaded)} ago`].filter(Boolean).join(" · "));
-  showFindings(findings(pools, overview, history));
+  const found = findings(pools, overview, history);
+  showFindings(found);
+  const serious = found.filter(({ level }) => level === "bad" || level === "warn").length;
+  document.title = serious ? `(${serious}) ${TITLE}` : TITLE;
   showFigures(byId("figures"), pools, overview, history);
   showBackends();
   showLosses(overview, history);
@@ -79,6 +89,7 @@ function show() {
 }
 
 function showBackends() {
+  showIndex(byId("pool-index"), pools);
   showPools(byId("pools"), pools, history.now, history, spreads, (pool, backend) => askDrain(pool, backend, look));
 }
 
@@ -117,9 +128,9 @@ async function askSpreads() {
 }
 
 function freshness() {
-  if (heard === null) return;
+  if (heard === null) return setText(byId("freshness"), failing ? "No answer" : "Waiting for the proxy");
   const age = Math.round((performance.now() - heard) / 1000);
-  setText(byId("freshness"), paused ? `Paused, ${span(age)} old` : age < 8 ? "Live" : `${span(age)} old`);
+  setText(byId("freshness"), paused ? `Paused, ${span(age)} old` : age < 8 && !failing ? "Live" : `${span(age)} old`);
 }
 
 byId("pause").addEventListener("click", () => {
@@ -135,7 +146,8 @@ byId("forget").addEventListener("click", () => {
   setToken(null);
   location.reload();
 });
-byId("latency-method").addEventListener("change", () => history.now && showTraffic(history.now, history));
+for (const name of ["latency-method", "latency-end"])
+  byId(name).addEventListener("change", () => history.now && showTraffic(history.now, history));
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && !paused) look();
 });

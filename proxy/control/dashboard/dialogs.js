@@ -3,9 +3,8 @@
 
 import { backendPath, get, post, setToken, spreadPath } from "./api.js";
 import { announce, byId, el, setText } from "./dom.js";
-import { takesWork } from "./findings.js";
+import { holding, takesWork } from "./findings.js";
 import { many, percent } from "./numbers.js";
-import { holding } from "./pools.js";
 
 let doIt = null;
 

@@ -19,15 +19,15 @@ export const percent = (share) =>
 
 export function seconds(value) {
   if (value == null) return "–";
-  if (value < 0.001) return "< 1 ms";
-  if (value < 1) return `${(1000 * value).toFixed(value < 0.01 ? 1 : 0)} ms`;
-  return value < 60 ? `${value.toFixed(value < 10 ? 1 : 0)} s` : span(value);
+  if (value < 0.001) return "<\u00a01\u00a0ms";
+  if (value < 1) return `${(1000 * value).toFixed(value < 0.01 ? 1 : 0)}\u00a0ms`;
+  return value < 60 ? `${value.toFixed(value < 10 ? 1 : 0)}\u00a0s` : span(value);
 }
 
 export function span(value) {
   for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]])
-    if (value >= length) return `${Math.floor(value / length)} ${unit}`;
-  return `${Math.max(0, Math.floor(value))} s`;
+    if (value >= length) return `${Math.floor(value / length)}\u00a0${unit}`;
+  return `${Math.max(0, Math.floor(value))}\u00a0s`;
 }
 
 export const many = (count, one, more = `${one}s`) => `${whole(count)} ${count === 1 ? one : more}`;
@@ -77,6 +77,11 @@ export class History {
 
   get now() {
     return this.#samples.at(-1)?.overview ?? null;
+  }
+
+  // What "lately" is counted from.
+  get oldest() {
+    return this.#samples[0]?.overview ?? null;
   }
 
   // How long "lately" is so far, in seconds.

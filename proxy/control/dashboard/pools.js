@@ -1,23 +1,25 @@
 // Shows the pools with their backends: tables that change in place, so that focus and scroll position stay.
 
 import { el, keyed, setAttribute, setText, svg } from "./dom.js";
-import { STATES, holds, stateOf, takesWork } from "./findings.js";
+import { STATES, stateOf, takesWork } from "./findings.js";
 import { many, percent, rate, span, totals, whole } from "./numbers.js";
 import { drawSpread } from "./spread.js";
 
 const LONG = 24; // backends; longer tables scroll, and can be searched and ordered
+const INDEXED = 4; // pools; fewer are found by scrolling
+const NAMED = 6; // backends in a sentence
 const PALETTE = 8; // colours that are told apart, as many as backends whose places on the ring are drawn
 
 const COLUMNS = [
   ["Backend", "name-column"],
-  ["State", ""],
+  ["State", "state-column"],
   ["In flight", "number"],
   ["Tasks held", "number"],
   ["Sessions", "number wide-only"],
   ["New work", "number wide-only"],
   ["Answers/s", "number wide-only"],
   ["5xx", "number wide-only"],
-  ["Action", ""],
+  ["Action", "action-column"],
 ];
 
 const TROUBLE = { down: 0, ejected: 1, departed: 2, draining: 3, empty: 4, up: 5 };
@@ -41,16 +43,18 @@ export function showPools(place, pools, overview, history, spreads, act) {
     const told = overview.pools[pool.name] ?? { policy: "", ring_key: null, streams: 0, queued: 0, ejections: 0 };
     const backends = pool.backends.map((backend, index) => {
       const key = `${pool.name}\n${backend.id}`;
+      const missing = pool.discovery?.missing.includes(backend.id) ?? false;
       return {
         ...backend,
         index,
-        state: stateOf(backend),
+        state: stateOf({ ...backend, missing }),
         share: shares.get(backend.id) ?? null,
         rate: then ? ((now.get(key) ?? 0) - (then.get(key) ?? 0)) / lately.seconds : null,
         failed: failed.get(key) ?? 0,
       };
     });
-    return { name: pool.name, generation: pool.ring_generation, discovery: discovered(pool, overview.now), told, backends };
+    const discovery = discovered(pool, overview);
+    return { name: pool.name, generation: pool.ring_generation, discovery, told, backends };
   });
   keyed(place, shown, (pool) => pool.name, (pool) => makePool(pool, act), (node, pool) => {
     node.pool = pool;
@@ -59,11 +63,34 @@ export function showPools(place, pools, overview, history, spreads, act) {
   });
 }
 
-// Where a pool's backends are found, in words; null where its configuration names all of them.
-function discovered({ discovery }, now) {
+// How a pool's discovery stands, in words; null where its configuration names all backends.
+function discovered({ name, discovery, backends }, overview) {
   if (!discovery) return null;
-  const { from, last_success: last } = discovery;
-  return `found by ${from}, ${last === null ? "which has not answered yet" : `which answered ${span(now - last)} ago`}`;
+  const { from, last_success: last, failures_in_a_row: row, missing } = discovery;
+  const found = backends.filter((one) => one.discovered && !one.departed).length;
+  const reasons = overview.discovery_failures.filter((one) => one.pool === name && one.count);
+  const failures = reasons.reduce((sum, one) => sum + one.count, 0);
+  return [
+    `${many(found, "backend")} found by ${from}`,
+    last === null ? "which has not answered yet" : `which answered ${span(overview.now - last)} ago`,
+    failures ? `${many(failures, "failure")} since start: ${reasons.map((one) => `${one.reason} ${whole(one.count)}`).join(", ")}`
+      : "no failure since start",
+    row ? `${whole(row)} in a row now` : null,
+    missing.length ? `not found lately, kept for now: ${missing.slice(0, NAMED).join(", ")}`
+      + (missing.length > NAMED ? ` and ${whole(missing.length - NAMED)} more` : "") : null,
+  ].filter(Boolean).join(" · ");
+}
+
+// Where pools are many: each with how many of its backends take new work, to go to.
+export function showIndex(place, pools) {
+  place.hidden = pools.length < INDEXED;
+  if (place.hidden) return;
+  keyed(place, pools, (pool) => pool.name, (pool) => el("a", { href: `#${encodeURIComponent(`pool-${pool.name}`)}` }), (link, pool) => {
+    const fit = pool.backends.filter(takesWork).length;
+    const all = pool.backends.filter((backend) => !backend.departed).length;
+    setText(link, `${pool.name} ${whole(fit)} of ${whole(all)}`);
+    setAttribute(link, "data-level", fit === 0 ? "bad" : fit < all ? "warn" : null);
+  });
 }
 
 function makePool(pool, act) {
@@ -74,12 +101,13 @@ function makePool(pool, act) {
     el("thead", {}, head), body);
   const scroll = el("div", { class: "scroll" }, table);
   const facts = el("p", { class: "quiet" });
+  const source = el("p", { class: "quiet source" });
   const spread = el("div", { class: "spread" });
   const tools = makeTools(pool);
   const node = el("section", { class: "panel pool", "aria-labelledby": id },
-    el("div", { class: "pool-head" }, el("h3", { id }, pool.name), facts), tools.node,
+    el("div", { class: "pool-head" }, el("h3", { id }, pool.name), facts), source, tools.node,
     el("div", { class: "pool-body" }, scroll, spread));
-  Object.assign(node, { body, scroll, facts, spread, tools, act });
+  Object.assign(node, { body, scroll, facts, source, spread, tools, act });
   tools.node.addEventListener("input", () => updatePool(node));
   body.addEventListener("click", (event) => {
     const row = event.target.closest("button")?.closest("tr");
@@ -105,12 +133,14 @@ function updatePool(node) {
   const busy = backends.reduce((sum, backend) => sum + backend.in_flight, 0);
   const fit = backends.filter(takesWork).length;
   setText(node.facts, [
-    `${whole(fit)} of ${many(backends.length, "backend")} ${fit === 1 ? "takes" : "take"} new work`,
+    `${whole(fit)} of ${many(backends.length, "backend")} ${fit === 1 || backends.length === 1 ? "takes" : "take"} new work`,
     told.ring_key === null ? `spread by ${told.policy}` : `spread by the ring, key: ${told.ring_key}`,
     `${whole(busy)} in flight`, `${many(told.streams, "stream")} open`, `${whole(told.queued)} queued`,
     many(told.ejections, "ejection"),
-    ...(told.state === "shared" ? ["tasks are shared"] : []), ...(pool.discovery ? [pool.discovery] : []),
+    ...(told.state === "shared" ? ["tasks are shared"] : []),
   ].join(" · "));
+  node.source.hidden = pool.discovery === null;
+  setText(node.source, pool.discovery ?? "");
   tools.node.hidden = !long;
   setAttribute(node.scroll, "tabindex", long ? "0" : null);
   setAttribute(node.scroll, "role", long ? "region" : null);
@@ -155,8 +185,9 @@ function updateRow(row, backend) {
   const { word, more } = backend.state;
   row.backend = backend;
   setText(parts.name, backend.id);
-  setText(parts.address, backend.weight === 1 ? backend.address : `${backend.address}, weight ${backend.weight}`);
-  setText(parts.held, [backend.share === null ? null : `${percent(backend.share)} of new work`,
+  setText(parts.address, [backend.address, backend.weight === 1 ? null : `weight ${backend.weight}`,
+    backend.discovered ? "discovered" : null].filter(Boolean).join(", "));
+  setText(parts.held, [backend.share === null ? null : `${percent(backend.share)} of work`,
     backend.recent_sessions ? many(backend.recent_sessions, "session") : null].filter(Boolean).join(", "));
   if (parts.swatch) setAttribute(parts.swatch, "data-colour", backend.index < PALETTE ? backend.index : null);
   setAttribute(row, "data-state", word);
@@ -174,6 +205,3 @@ function updateRow(row, backend) {
   setText(parts.button, verb);
   setAttribute(parts.button, "aria-label", `${verb} ${backend.id}`);
 }
-
-// What a backend holds, for a sentence.
-export const holding = (backend) => holds(backend).join(", ") || "nothing";

@@ -4,6 +4,7 @@ import { el, svg } from "./dom.js";
 import { many, percent, whole } from "./numbers.js";
 
 const AROUND = 24; // backends that have an arc of their own
+const FEW = 3; // whose table is not higher than a small drawing
 const NAMED = 0.04; // the least share whose arc gets a name
 const PALETTE = 8;
 const BARS = 24; // of the distribution
@@ -14,6 +15,7 @@ export function drawSpread(place, pool, spread) {
   place.drawn = spread;
   if (spread === null) return;
   const members = spread.backends;
+  place.classList.toggle("few", members.length <= FEW);
   const drawing = members.length > AROUND ? distribution(members) : around(pool, spread);
   place.replaceChildren(el("figure", {}, drawing, el("figcaption", { class: "quiet" }, caption(spread))));
 }

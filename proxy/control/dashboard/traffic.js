@@ -1,7 +1,7 @@
 // Shows what goes through: figures, methods, decisions, searches, errors, how long requests take, and what is lost.
 
 import { byId, el, fillTable, keyed, setAttribute, setText, svg } from "./dom.js";
-import { LOSSES } from "./findings.js";
+import { LOSSES, verdict } from "./findings.js";
 import { histogram, many, quantile, rate, seconds, span, total, totals, whole } from "./numbers.js";
 
 const requests = (told) => total(told.requests);
@@ -57,10 +57,19 @@ function updateTile(node, [, value, under, rates]) {
 
 export function showLosses(overview, history) {
   setText(byId("lost-window"), `Last ${span(Math.max(1, Math.round(history.reach)))}`);
-  fillTable(byId("lost-rows"), LOSSES, (loss) => loss.name, (loss) =>
-    [loss.name, whole(history.grown(loss.count)), whole(loss.count(overview))], "");
-  for (const [i, loss] of LOSSES.entries())
-    byId("lost-rows").rows[i].classList.toggle("raised", history.grown(loss.count) > 0);
+  const { level, text } = verdict(overview, history);
+  setText(byId("lost-verdict"), text);
+  setAttribute(byId("lost-verdict"), "data-level", level);
+  keyed(byId("lost-rows"), LOSSES, (loss) => loss.name,
+    (loss) => el("tr", {}, el("th", { scope: "row" }, loss.name, el("span", { class: "under" }, loss.means)),
+      el("td", { class: "number" }), el("td", { class: "number" })),
+    (row, loss) => {
+      const [grown, count] = [history.grown(loss.count), loss.count(overview)];
+      row.classList.toggle("raised", grown > 0);
+      row.querySelector(".under").hidden = count === 0; // what it means is of use where it happened
+      setText(row.cells[1], whole(grown));
+      setText(row.cells[2], whole(count));
+    });
 }
 
 export function showTraffic(overview, history) {
@@ -68,25 +77,42 @@ export function showTraffic(overview, history) {
   const methods = [...all.keys()].sort((one, other) => all.get(other) - all.get(one) || one.localeCompare(other));
   const kind = (digit) => totals(overview.requests, (row) => row.method, (row) => row.code[0] === digit);
   const [refused, failed] = [kind("4"), kind("5")];
-  fillTable(byId("methods"), methods, (method) => method, (method) => {
-    const counts = histogram(overview.durations, method);
-    return [method, rate(perSecond(history, (told) => total(told.requests, (row) => row.method === method))),
+  fillTable(byId("methods"), methods, (method) => method, (method) =>
+    [method, rate(perSecond(history, (told) => total(told.requests, (row) => row.method === method))),
       whole(all.get(method)), whole(refused.get(method) ?? 0), whole(failed.get(method) ?? 0),
-      seconds(quantile(overview.buckets, counts, 0.5)), seconds(quantile(overview.buckets, counts, 0.99))];
-  }, "No request has come yet.");
-  const named = totals(overview.decisions, (row) => `${row.source}\n${row.kind}\n${row.outcome}`);
-  const decisions = [...named].sort((one, other) => other[1] - one[1]);
-  fillTable(byId("decisions"), decisions, ([key]) => key, ([key, count]) => {
+      seconds(lately(history, method, 0.5)), seconds(lately(history, method, 0.99))], "No request has come yet.");
+  const named = (row) => `${row.source}\n${row.kind}\n${row.outcome}`;
+  fillCounts("decisions", history, (told) => totals(told.decisions, named), (key) => {
     const [source, what, outcome] = key.split("\n");
-    return [source, what === "none" ? "new work" : what, outcome, whole(count)];
+    return [source, what === "none" ? "new work" : what, outcome];
   }, "No backend was named yet.");
-  fillTable(byId("searches"), overview.searches, (row) => `${row.pool}\n${row.outcome}`, (row) =>
-    [row.pool, row.outcome, whole(row.count)], "None so far.");
-  const errors = [...overview.rejected].sort((one, other) => other.count - one.count);
-  fillTable(byId("errors"), errors, (row) => row.reason, (row) =>
-    [row.reason, whole(history.grown((told) => total(told.rejected, (one) => one.reason === row.reason))), whole(row.count)],
-    "None so far.");
+  fillCounts("searches", history, (told) => totals(told.searches, (row) => `${row.pool}\n${row.outcome}`),
+    (key) => key.split("\n"), "None so far: every owner was known.");
+  fillCounts("errors", history, (told) => totals(told.rejected, (row) => row.reason), (reason) => [reason], "None so far.");
+  fillCounts("others", history, others, (what) => [what], "Nothing so far.");
   showLatency(overview, methods);
+}
+
+// A row for each key of `counts(overview)`, the largest first; `texts(key)` stand before what came lately and in all.
+function fillCounts(name, history, counts, texts, empty) {
+  const [now, then] = [counts(history.now), counts(history.oldest)];
+  const rows = [...now].filter(([, count]) => count).sort((one, other) => other[1] - one[1] || one[0].localeCompare(other[0]));
+  fillTable(byId(name), rows, ([key]) => key,
+    ([key, count]) => [...texts(key), whole(Math.max(0, count - (then.get(key) ?? 0))), whole(count)], empty);
+}
+
+// What is counted besides, by what it is.
+function others(told) {
+  const counts = new Map();
+  const add = (what, count) => counts.set(what, (counts.get(what) ?? 0) + count);
+  for (const { pool, reason, count } of told.retries) add(`Tried again in ${pool}: ${reason}`, count);
+  for (const { pool, method, count } of told.retries_withheld) add(`Not tried again in ${pool}, it may do harm: ${method}`, count);
+  for (const { reason, count } of told.unlearned) add(`Not learned from: ${reason}`, count);
+  for (const { reason, count } of told.tls_handshake_failures) add(`TLS handshake failed: ${reason}`, count);
+  for (const { outcome, count } of told.reloads) add(outcome === "ok" ? "Configurations put in force" : "Configurations refused", count);
+  add("Clients that left before the end", told.hangups);
+  for (const [pool, { ejections }] of Object.entries(told.pools)) add(`Ejections from ${pool}`, ejections);
+  return counts;
 }
 
 function showLatency(overview, methods) {
@@ -97,12 +123,13 @@ function showLatency(overview, methods) {
     choice.replaceChildren(...options.map((name) => el("option", { value: name }, name || "all")));
     choice.value = options.includes(chosen) ? chosen : "";
   }
-  const place = byId("latency");
-  const counts = histogram(overview.durations, choice.value);
-  const key = `${choice.value} ${counts}`;
+  const [place, end] = [byId("latency"), byId("latency-end").value];
+  const counts = histogram(overview[end], choice.value);
+  const key = `${end} ${choice.value} ${counts}`;
   if (place.drawn === key) return;
   place.drawn = key;
-  place.replaceChildren(counts ? latency(overview.buckets, counts) : el("p", { class: "quiet" }, "No request has come yet."));
+  const some = counts?.some(Boolean);
+  place.replaceChildren(some ? latency(overview.buckets, counts) : el("p", { class: "quiet" }, "No request has come yet."));
 }
 
 const bound = (value) => (value < 1 ? `${+(1000 * value).toFixed(1)} ms` : value < 60 ? `${value} s` : value < 3600 ? `${value / 60} min` : `${value / 3600} h`);
