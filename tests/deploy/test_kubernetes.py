@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 from proxy.config import Config, ConfigError
 from proxy.config.values import DnsRecipe
 from tests.deploy.manifests import KUBERNETES, Json, configuration, documents, resources
-from tests.process.harness import ProxyProcess, proxy_process
+from tests.process.harness import ProxyProcess, proxy_process, started
 
 FOLDERS = [KUBERNETES / name for name in ("proxy", "monitoring", "example")]
 CONFIGURATION = KUBERNETES / "proxy" / "proxy.yaml"
@@ -162,6 +163,18 @@ def test_a_replica_is_always_left() -> None:
     for rule in (spec, budget, *POD["spec"]["topologySpreadConstraints"]):
         assert selects((rule.get("selector") or rule["labelSelector"])["matchLabels"], POD)
     assert POD["spec"]["serviceAccountName"] == PROXY["ServiceAccount", "mcp-routing-proxy"]["metadata"]["name"]
+
+
+async def test_a_server_of_the_example_starts_and_is_ready() -> None:
+    (server,) = PODS["agents"]["spec"]["containers"]
+    (python, *program), arguments = server["command"], server["args"]
+    assert python == "python"
+    assert arguments[-2:] == ["--port", str(ports_of(PODS["agents"])["mcp"])]
+    with started(*arguments[:-1], "0", program=[sys.executable, *program]) as command:
+        port = int((await command.wrote(r"(\d+)\n"))[1])
+        url = f"http://127.0.0.2:{port}{server['readinessProbe']['httpGet']['path']}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            assert response.status == 200
 
 
 # ---- who finds whom
