@@ -14,12 +14,13 @@ from proxy.demo.run import lines_to_try
 from tests.process.harness import PROJECT, started
 
 START_LIMIT, WALK_LIMIT = 30.0, 20.0  # seconds
-# As `mcp-routing-proxy demo`, with tasks that are over sooner.
+# As `mcp-routing-proxy demo`, with tasks that are over sooner, and on ports that nobody else has a reason to ask.
 DEMO = """
 import sys
 from proxy.cli import main
 from proxy.demo import run
 run.SHORTEST, run.LONGEST = 2.0, 4.0
+run.free_address = lambda preferred, of_choice=run.free_address: of_choice(0)
 sys.exit(main(["demo"]))
 """
 
