@@ -10,7 +10,7 @@ Rules:
 
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -71,16 +71,14 @@ class _Cell:
         self.bytes_out += other.bytes_out
 
     def add_to(self, snapshot: Snapshot) -> None:
+        """Adds all but the histograms, of which there are better many at once."""
         labels, count = self.labels, sum(self.durations.counts)
         snapshot.requests[labels.route, labels.method, str(labels.status)] += count
-        snapshot.durations[labels.route, labels.method].add(self.durations)
         snapshot.bytes_in[labels.pool,] += self.bytes_in
         snapshot.bytes_out[labels.pool,] += self.bytes_out
-        if labels.backend_class:
-            snapshot.first_bytes[labels.pool, labels.method].add(self.first_bytes)
-            if labels.backend:
-                status_class = _CLASSES.get(labels.backend_class, _OTHER)
-                snapshot.responses[labels.pool, labels.backend, status_class] += count
+        if labels.backend_class and labels.backend:
+            status_class = _CLASSES.get(labels.backend_class, _OTHER)
+            snapshot.responses[labels.pool, labels.backend, status_class] += count
         if labels.source:
             snapshot.decisions[labels.pool, labels.kind, labels.source, labels.outcome] += count
         if labels.error == _CLIENT_GONE:
@@ -197,8 +195,18 @@ class Counts:
         self._fold_departed()
         snapshot = usage()
         snapshot.workers[()] = 1
+        durations: defaultdict[Values, list[Histogram]] = defaultdict(list)
+        first_bytes: defaultdict[Values, list[Histogram]] = defaultdict(list)
         for cell in self._cells.values():
             cell.add_to(snapshot)
+            labels = cell.labels
+            durations[labels.route, labels.method].append(cell.durations)
+            if labels.backend_class:
+                first_bytes[labels.pool, labels.method].append(cell.first_bytes)
+        for values, histograms in durations.items():
+            snapshot.durations[values].add(*histograms)
+        for values, histograms in first_bytes.items():
+            snapshot.first_bytes[values].add(*histograms)
         for (reason, status), count in self._rejected.items():
             snapshot.requests["", _OTHER, str(status)] += count
             snapshot.rejected[reason,] += count
