@@ -1,5 +1,7 @@
 """What can be done with the dashboard, in a real browser."""
 
+import re
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -102,6 +104,7 @@ async def test_a_task_is_found(looker: Looker) -> None:
         await page.keyboard.press("Enter")
         answer = page.get_by_role("region", name="Where would it go?").get_by_role("status")
         await expect(answer).to_contain_text("Backend a of pool agents, by the task's pin.")
+        await expect(answer).to_contain_text(re.compile(r"As of \d\d:\d\d:\d\d"))
         await expect(answer).not_to_contain_text("t-1")
         await page.get_by_label("Task id").fill("nobody's")
         await page.get_by_role("button", name="Explain").click()

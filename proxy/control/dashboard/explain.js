@@ -60,7 +60,8 @@ function pair(line) {
 }
 
 function answer(told) {
-  const shown = [el("p", { class: "verdict" }, headline(told))];
+  const time = new Date().toLocaleTimeString("en-GB");
+  const shown = [el("p", {}, el("span", { class: "verdict" }, headline(told)), el("span", { class: "under" }, `As of ${time}`))];
   for (const place of told.places) shown.push(...placed(place, told.places.length > 1));
   const facts = [];
   if (told.request?.task) facts.push(["Task", `${told.request.task} (a digest of its id)`]);
