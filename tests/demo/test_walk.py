@@ -4,6 +4,8 @@ import asyncio
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import aiohttp
 
 from proxy.demo.messages import CAPABILITIES_KEY, TASKS_EXTENSION, VERSION, VERSION_KEY
 from proxy.demo.run import lines_to_try
-from tests.process.harness import PROJECT, started
+from tests.process.harness import PROJECT, Command, started
+from tests.process.test_demo import Demo
 
 START_LIMIT, WALK_LIMIT = 30.0, 20.0  # seconds
 # As `mcp-routing-proxy demo`, with tasks that are over sooner, and on ports that nobody else has a reason to ask.
@@ -26,7 +29,7 @@ sys.exit(main(["demo"]))
 
 
 async def test_a_drained_server_ends_its_tasks_and_shows_as_empty() -> None:
-    with started("-c", DEMO, program=(sys.executable,)) as command:
+    with demo() as command:
         await command.until(lambda: "Ctrl-C" in command.output, START_LIMIT)
         proxy, admin = (re.search(rf"^  {name}  (\S+)$", command.output, re.M) for name in ("proxy", "admin"))
         assert proxy is not None and admin is not None
@@ -52,6 +55,17 @@ async def test_a_drained_server_ends_its_tasks_and_shows_as_empty() -> None:
         command.terminate()
         assert await command.ended() == 0
         assert re.search(r"^Meanwhile completed: [1-9]\d* tasks; lost: 0$", command.output, re.M), command.output
+
+
+@contextmanager
+def demo() -> Iterator[Command]:
+    """A demo, of which nothing is left at the end, also when it fails."""
+    with started("-c", DEMO, program=(sys.executable,)) as command:
+        running = Demo(command)
+        try:
+            yield command
+        finally:
+            running.end_servers()
 
 
 class Walk:
