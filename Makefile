@@ -18,7 +18,7 @@ COMPILE := $(LOCK_VENV)/bin/uv --no-config pip compile --quiet --universal --pyt
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test chaos soak lint types bench fuzz lock clean
+.PHONY: help install demo test chaos soak lint types reference bench fuzz lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo 'make bench   measure the data path beside nginx, HAProxy and Envoy, and write docs/performance.md; ten minutes'
 	@echo '             BENCH_FLAGS=--quick: two minutes, nothing written; BENCH_FLAGS="--envoy FILE": the envoy to start'
 	@echo 'make fuzz    run the fuzzers, each for FUZZ_RUNS inputs (now: $(FUZZ_RUNS)) or FUZZ_SECONDS ($(FUZZ_SECONDS))'
+	@echo 'make reference   write docs/configuration.md and config/proxy.schema.json anew'
 	@echo 'make lock    write the lock files again (LOCK_FLAGS=--upgrade: with newer versions)'
 	@echo 'make clean   remove what the other targets made'
 	@echo 'PYTHON=...   the interpreter to set up with (now: $(PYTHON))'
@@ -60,6 +61,9 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy proxy tests bench
+
+reference: $(INSTALLED)
+	$(BIN)/python -m proxy.config.reference
 
 BENCH_FLAGS ?=
 bench: $(INSTALLED)
