@@ -41,8 +41,10 @@ install: $(INSTALLED)
 demo: $(INSTALLED)
 	$(BIN)/python -m proxy demo
 
+# Tests mostly wait, so more than one at a time takes less time. Those of a file stay together: they share servers.
+TEST_PROCESSES ?= 2
 test: lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 # A small one is in the tests. SEED=... draws another plan.
 SEED ?= 1

@@ -15,7 +15,9 @@ import json
 import socket
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,6 +26,7 @@ import uvloop
 
 from bench.framing import END_OF_HEAD, MessageReader
 from bench.recipes import Place, proxy_config
+from bench.sections import FEW, MANY
 from bench.sides import upstreams
 from bench.targets import StartError
 from bench.workload import (
@@ -149,13 +152,23 @@ async def count(load: Callable[[], None], requests: int) -> Work:
     return {name: round(statistics.median(counts), 1) for name, counts in found.items()}
 
 
-async def measure(backend_ports: tuple[int, ...]) -> dict[str, Work]:
-    """Every load in turn. Raises StartError."""
-    proxy = Proxy(parse(proxy_config(Place(0, 0, backend_ports, Path())), "bench", {}))
+@asynccontextmanager
+async def serving(config: str) -> AsyncIterator[Client]:
+    """A client of a proxy in this process. Raises StartError."""
+    proxy = Proxy(parse(config, "bench", {}))
     await proxy.start()
-    loop = asyncio.get_running_loop()
     client = Client(proxy.port)
     try:
+        yield client
+    finally:
+        client.close()
+        await proxy.drain()
+
+
+async def measure(backend_ports: tuple[int, ...]) -> dict[str, Work]:
+    """Every load in turn. Raises StartError."""
+    loop = asyncio.get_running_loop()
+    async with serving(proxy_config(Place(0, 0, backend_ports, Path()))) as client:
         calls = tool_calls(client.authority).requests[:REQUESTS]
         creations = task_creations(client.authority).requests[:REQUESTS]
         task_id = created_task_id(await loop.run_in_executor(None, client.ask, creations[0]))
@@ -167,15 +180,30 @@ async def measure(backend_ports: tuple[int, ...]) -> dict[str, Work]:
             "tasks/get with a pin": await count(lambda: client.ask_each(polls), REQUESTS),
             "an event of a stream": await count(lambda: client.listen(streams), STREAMS * EVENTS),
         }
-    finally:
-        client.close()
-        await proxy.drain()
+
+
+async def measure_large(backend_ports: tuple[int, ...]) -> dict[str, Work]:
+    """The same call among many backends and as many routes, which must cost no more. Raises StartError."""
+    found = {}
+    config = proxy_config(Place(0, 0, backend_ports, Path(), routes=MANY))
+    ring = "    balance: ring\n    ring_key: name\n"
+    for balance, text in (("a ring", config), ("least_in_flight", config.replace(ring, ""))):
+        async with serving(text) as client:
+            calls = tool_calls(client.authority).requests[:REQUESTS]
+            ask = partial(client.ask_each, calls)
+            for _ in range(3 * MANY // REQUESTS):  # each has a connection then, and has answered on it
+                await asyncio.get_running_loop().run_in_executor(None, ask)
+            found[f"tools/call among {MANY:,} backends and routes, {balance}"] = await count(ask, REQUESTS)
+    return found
 
 
 def run() -> dict[str, Work]:
     """Starts everything and counts. Raises StartError."""
-    with upstreams(4) as backends, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(measure(backends.ports))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with upstreams(FEW) as backends:
+            found = runner.run(measure(backends.ports))
+        with upstreams(MANY) as backends:
+            return found | runner.run(measure_large(backends.ports))
 
 
 def grown(found: Mapping[str, Work], accepted: Mapping[str, Work]) -> list[str]:

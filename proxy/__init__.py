@@ -9,6 +9,8 @@ The shell gathers facts, the core decides, the shell acts. One request walks:
     -> response head -> response relayed; what a piece teaches is stored, then the piece leaves
     -> one RequestRecord to metrics and access log, whatever happened
 
+A usual request, one like others before it, walks the same way in few steps (wire.express); nobody can tell.
+
 Layers, imports point down only (tests/test_layering.py holds this):
 
     cli
@@ -20,6 +22,7 @@ Layers, imports point down only (tests/test_layering.py holds this):
     traffic                 what clients meet of one process: listeners, pools, pins, counts, and their changes
     parts, membership       what a configuration makes: pools with their connections, admission, trust; whom a pool has,
                             those included that were discovered
+    wire.express            the short walk of the usual request
     wire.exchange           the life of one request
     wire.to_many            to many backends: a search, or a subscription
     wire.ending, wire.tending
@@ -34,6 +37,7 @@ Layers, imports point down only (tests/test_layering.py holds this):
     wire.part, wire.probe   one backend's answer to a subscription, to a search
     wire.absence            backends that are away, looked for
     wire.outgoing           the request's bytes on their way out, and those kept
+    wire.courses            what usual requests with one frame have in common
     wire.directory, wire.owners
                             where it goes: an owner, a search, or a backend of its route's pool
     wire.destination        the places where it can go
@@ -57,9 +61,9 @@ Layers, imports point down only (tests/test_layering.py holds this):
     wire.forwarding         pure, as what follows: what a backend is sent of a head
     wire.*_head, wire.events, wire.merging, wire.framing
                             bytes of heads, server-sent events, one stream of many, where bodies end
-    wire.limits, wire.patience, records, snapshot
-                            limits of heads; how long clients may take; what happened to one request; numbers that
-                            can be added up
+    wire.limits, wire.likeness, wire.patience, records, snapshot
+                            limits of heads; heads told by comparing; how long clients may take; what happened to one
+                            request; numbers that can be added up
     certificates            what the settings of TLS and their files amount to
     discovery.damping       whom to believe in when answers differ
     routing                 pure decisions; at their top those told to operators, at their bottom the errors

@@ -55,24 +55,37 @@ class _Labels(NamedTuple):
 
 
 class _Cell:
-    __slots__ = ("bytes_in", "bytes_out", "durations", "first_bytes", "labels")
+    __slots__ = ("at_once", "bytes_in", "bytes_out", "durations", "first_bytes", "labels", "stale")
 
     def __init__(self, labels: _Labels) -> None:
         self.labels = labels
+        self.stale = False
+        """True once its counts are another's."""
         self.durations = Histogram()
         self.first_bytes = Histogram()
+        self.at_once = Histogram()
+        """Of requests that belong into both."""
         self.bytes_in = 0
         self.bytes_out = 0
 
+    def served(self, seconds: float, *, bytes_in: int, bytes_out: int) -> None:
+        """A request that was answered all at once, so many seconds after it came."""
+        histogram = self.at_once
+        histogram.counts[bisect_left(BUCKETS, seconds)] += 1
+        histogram.total += seconds
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+
     def add(self, other: "_Cell") -> None:
         self.durations.add(other.durations)
+        self.at_once.add(other.at_once)
         self.first_bytes.add(other.first_bytes)
         self.bytes_in += other.bytes_in
         self.bytes_out += other.bytes_out
 
     def add_to(self, snapshot: Snapshot) -> None:
         """Adds all but the histograms, of which there are better many at once."""
-        labels, count = self.labels, sum(self.durations.counts)
+        labels, count = self.labels, sum(self.durations.counts) + sum(self.at_once.counts)
         snapshot.requests[labels.route, labels.method, str(labels.status)] += count
         snapshot.bytes_in[labels.pool,] += self.bytes_in
         snapshot.bytes_out[labels.pool,] += self.bytes_out
@@ -99,6 +112,8 @@ class Counts:
         clients: Callable[[], int] = int,
     ) -> None:
         self.access_log = access_log
+        self.logs = access_log is not None
+        """True if every request is to be told of in full."""
         self._pools = pools
         self._clients = clients
         self._pins = pins
@@ -144,6 +159,11 @@ class Counts:
         cell.bytes_out += record.bytes_out
         if self.access_log is not None:
             self.access_log.record(record)
+
+    def cell(self, *, route: str, method: str, status: int, pool: str, backend: str, kind: str, source: str) -> _Cell:
+        """Where served requests with all this in common are counted; as the records of others are."""
+        labels = _Labels(route, method, status, pool, backend, status // 100, kind, source, "served", "")
+        return self._cells.get(labels) or self._cell(labels)
 
     def refused(self, client: str, reason: str, status: int) -> None:
         """A request whose head was not understood was answered: counted, and logged with what is known of it."""
@@ -200,9 +220,9 @@ class Counts:
         for cell in self._cells.values():
             cell.add_to(snapshot)
             labels = cell.labels
-            durations[labels.route, labels.method].append(cell.durations)
+            durations[labels.route, labels.method] += (cell.durations, cell.at_once)
             if labels.backend_class:
-                first_bytes[labels.pool, labels.method].append(cell.first_bytes)
+                first_bytes[labels.pool, labels.method] += (cell.first_bytes, cell.at_once)
         for values, histograms in durations.items():
             snapshot.durations[values].add(*histograms)
         for values, histograms in first_bytes.items():
@@ -252,4 +272,5 @@ class Counts:
             labels = cell.labels
             if labels.backend and (labels.pool, labels.backend) not in members:
                 del self._cells[key]
+                cell.stale = True
                 self._cell(labels._replace(backend="")).add(cell)

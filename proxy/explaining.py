@@ -19,7 +19,7 @@ from proxy.routing.headers import RoutingHeaders
 from proxy.routing.ownership import pin_key
 from proxy.routing.pools import Pool
 from proxy.routing.rounds import ConnectionMemory, Rounds
-from proxy.routing.routes import RoutingTable
+from proxy.routing.table import RoutingTable
 from proxy.wire.limits import MAX_HEAD
 from proxy.wire.request_head import RequestHead, RequestHeadReader
 from proxy.wire.request_reader import feed_head

@@ -38,15 +38,17 @@ from proxy.routing.explanation import Explanation
 from proxy.routing.fitness import news
 from proxy.routing.pools import Standing
 from proxy.routing.rounds import News, Rounds
-from proxy.routing.routes import RoutingTable
+from proxy.routing.table import RoutingTable
 from proxy.wire.client import ClientConnection
+from proxy.wire.courses import Courses
 from proxy.wire.destination import Lane
 from proxy.wire.directory import Directory
 from proxy.wire.exchange import Exchange
+from proxy.wire.express import set_out
 from proxy.wire.handshakes import Handshakes
 from proxy.wire.listener import Listener
 from proxy.wire.patience import TICK, Patience
-from proxy.wire.request_head import RequestHead, RequestHeadReader
+from proxy.wire.request_head import Alike, Frame, RequestHead, RequestHeadReader
 from proxy.wire.search import Searches
 from proxy.wire.surroundings import Surroundings
 from proxy.wire.turns import admit
@@ -116,8 +118,10 @@ class Traffic:
             pools=lambda: self.pools, pins=pins, access_log=access_log, clients=lambda: len(self.clients)
         )
         self._handshakes = Handshakes(failed=self.counts.handshake_failed)
+        table = RoutingTable(config.routes)
         self._around = Surroundings(
-            directory=Directory(RoutingTable(config.routes), self.lanes, pins, self.rounds, clock),
+            directory=Directory(table, self.lanes, pins, self.rounds, clock),
+            courses=Courses(table, self.lanes, pins, self.rounds),
             searches=self.searches,
             rounds=self.rounds,
             pins=pins,
@@ -178,7 +182,9 @@ class Traffic:
             lanes[name] = lane_of(whole, self._clock, self.lanes.get(name), tells=not self._alone, contexts=contexts)
         self._client_contexts = contexts
         around = self._around
-        around.directory = Directory(RoutingTable(config.routes), lanes, self.pins, around.rounds, self._clock)
+        table = RoutingTable(config.routes)
+        around.directory = Directory(table, lanes, self.pins, around.rounds, self._clock)
+        around.courses = Courses(table, lanes, self.pins, around.rounds)
         around.admission = admission_of(config.listen, config.pools.values())
         self.heads = RequestHeadReader(config.wanted_fields)
         self.trusts = trust_of(config.listen)
@@ -281,6 +287,9 @@ class Traffic:
         exchange = Exchange(self._around, client, head)
         exchange.begin()
         return exchange
+
+    def begin_alike(self, client: ClientConnection, frame: Frame, alike: Alike) -> bool:
+        return set_out(self._around, client, frame, alike)
 
     def refused(self, client: ClientConnection, error: ProxyError) -> None:
         self.counts.refused(client.peer, error.reason, error.status)

@@ -24,7 +24,8 @@ from proxy.routing.explanation import Explanation, Failure, Place
 from proxy.routing.ownership import PinKey, pin_key, session_tag, short_digest
 from proxy.routing.pools import STRANGE, ListenRule, Pool, RingKey
 from proxy.routing.rounds import ConnectionMemory, Rounds
-from proxy.routing.routes import Match, Pattern, ProtocolCondition, Route, RoutingTable
+from proxy.routing.routes import Match, Pattern, ProtocolCondition, Route
+from proxy.routing.table import RoutingTable
 from proxy.wire.destination import Destination, Lane, ListenPlan, SearchPlan
 from proxy.wire.directory import Directory
 from proxy.wire.request_head import RequestHeadReader

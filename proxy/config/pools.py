@@ -84,7 +84,8 @@ _BALANCE: Key[Balance, Balance] = Key(
     words(_BALANCES),
     _USUAL.balance,
     "Who gets a request that has no owner: the least busy, each in turn (both by weight), or the one that a hash of "
-    "`ring_key` names, up to 1.25 times its share of what is under way.",
+    "`ring_key` names, up to 1.25 times its share of what is under way. Of more than 32, the least busy of the next "
+    "four in turn.",
     "ring",
 )
 _RING_KEY = Key(

@@ -9,17 +9,19 @@ import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
-from proxy.pins.store import Pin
+from proxy.pins.store import LATELY, Pin
 from proxy.routing.ownership import PinKey
 
 
 class _Entry:
-    __slots__ = ("deadline", "expires", "holder", "pin", "queued")
+    __slots__ = ("deadline", "expires", "holder", "pin", "queued", "stale", "ttl")
 
     def __init__(self, pin: Pin, holder: tuple[str, str]) -> None:
         self.pin = pin
         self.holder: tuple[str, str] | None = holder  # (pool, backend) while the task is held
         self.expires = 0.0
+        self.stale = 0.0  # when to renew it as before will be worth while
+        self.ttl: float | None = None  # the server's own when it was renewed
         self.deadline: float | None = None  # when the server's own ttl ends
         self.queued: float | None = None  # the time of its item in the heap
 
@@ -55,9 +57,20 @@ class MemoryPinStore:
     def up(self) -> bool:
         return True
 
+    @property
+    def stores_at_once(self) -> bool:
+        return True
+
     def get(self, key: PinKey) -> Pin | None:
         entry = self._living(key)
         return None if entry is None else entry.pin
+
+    def fresh(self, key: PinKey) -> tuple[Pin, float | None] | None:
+        entry = self._entries.get(key)
+        if entry is None or entry.stale <= self._clock():
+            return None
+        self._entries.move_to_end(key)
+        return entry.pin, entry.ttl
 
     def peek(self, key: PinKey) -> Pin | None:
         entry = self._entries.get(key)
@@ -132,6 +145,8 @@ class MemoryPinStore:
         now = self._clock()
         entry.expires = now + (self._ttl if ttl is None else max(self._ttl, ttl))
         entry.deadline = None if ttl is None else now + ttl
+        entry.ttl = ttl
+        entry.stale = now + min(LATELY, (self._ttl if ttl is None else ttl) / 4)
         self._queue(key, entry)
 
     def _queue(self, key: PinKey, entry: _Entry) -> None:

@@ -61,6 +61,10 @@ class RedisPinStore:
         return self._writer.room.evicted
 
     @property
+    def stores_at_once(self) -> bool:
+        return False
+
+    @property
     def unwritten(self) -> int:
         """Pins of which Redis has yet to be told something, since it was down or refused."""
         return self._known.unwritten
@@ -76,6 +80,13 @@ class RedisPinStore:
     # ---- PinStore
     def get(self, key: PinKey) -> Answer[Pin | None]:
         return self._find(key, use=True)
+
+    def fresh(self, key: PinKey) -> tuple[Pin, float | None] | None:
+        now = self._clock()
+        known = self._known.look_up(key, now)
+        if known is None or now >= known.stale or not self._known.is_current(key, known, now):
+            return None
+        return known.pin, known.ttl
 
     def peek(self, key: PinKey) -> Answer[Pin | None]:
         return self._find(key, use=False)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from proxy.pins.redis_scripts import Command, Holder, Mode, settling
-from proxy.pins.store import Pin
+from proxy.pins.store import LATELY, Pin
 from proxy.routing.ownership import PinKey
 
 FRESH = 30.0  # seconds; so long another proxy's change may go unseen
@@ -29,7 +29,7 @@ RESTORED = 300.0
 class Known:
     """A pin as this process knows it. Times are those of its clock, in seconds."""
 
-    __slots__ = ("expires", "fresh", "held", "holder", "over", "pin", "told")
+    __slots__ = ("expires", "fresh", "held", "holder", "over", "pin", "stale", "told", "ttl")
 
     def __init__(self, holder: Holder, pin: Pin, *, expires: float, held: float | None) -> None:
         self.holder = holder
@@ -38,6 +38,10 @@ class Known:
         """When its life ends."""
         self.held = held
         """When its server drops the task; None if it does not say."""
+        self.stale = float("-inf")
+        """When to renew it as before will be worth while."""
+        self.ttl: float | None = None
+        """What the server said when it was renewed, in seconds."""
         self.over = False
         """True once the task has ended, as far as is known here."""
         self.fresh = float("-inf")
@@ -49,6 +53,8 @@ class Known:
         """Starts life anew; `ttl`: what the server says, in seconds."""
         self.expires = now + life
         self.held = None if ttl is None else now + ttl
+        self.ttl = ttl
+        self.stale = now + min(LATELY, (life if ttl is None else ttl) / 4)
 
     def needs_telling(self, now: float) -> bool:
         """True if Redis is too far behind what is known here."""

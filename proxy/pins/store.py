@@ -12,6 +12,8 @@ Answer: TypeAlias = T | Future[T]
 """Known at once, or later. Callers on the fast path take the value without a task when it is there."""
 
 
+LATELY = 5.0  # seconds
+
 POOL_ITSELF = ""
 """The backend of a pin in a pool where every backend can answer: it names the pool only."""
 
@@ -38,6 +40,13 @@ class PinStore(Protocol):
 
     def get(self, key: PinKey) -> Answer[Pin | None]:
         """The living pin, or None. Counts as a use."""
+        ...
+
+    def fresh(self, key: PinKey) -> tuple[Pin, float | None] | None:
+        """The living pin if it is known at once, and was renewed so lately that to renew it now with the same `ttl`,
+        which comes with it, would change little: its life by less than LATELY seconds, and by less than a quarter.
+        Counts as a use. None says nothing.
+        """
         ...
 
     def peek(self, key: PinKey) -> Answer[Pin | None]:
@@ -77,6 +86,11 @@ class PinStore(Protocol):
 
     def __len__(self) -> int:
         """Pins known to this process."""
+        ...
+
+    @property
+    def stores_at_once(self) -> bool:
+        """True if `put`, `refresh` and `finish` never answer later."""
         ...
 
     @property

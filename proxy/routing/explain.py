@@ -17,7 +17,8 @@ from proxy.routing.members import Member, Source
 from proxy.routing.ownership import short_digest, split_session
 from proxy.routing.pools import Pool, RingKey
 from proxy.routing.rounds import LISTS
-from proxy.routing.routes import Route, RoutingTable
+from proxy.routing.routes import Route
+from proxy.routing.table import RoutingTable
 
 THE_POOL = ""
 """Instead of a backend's id: the pin names the pool only, since every backend there can answer."""

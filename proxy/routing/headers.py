@@ -163,6 +163,10 @@ class RoutingHeaders(NamedTuple):
         """True for a request of a legacy session; modern servers ignore the header ([T], Earlier Revisions)."""
         return not self.modern and self.session is not None
 
+    def named(self, name: str | None) -> "RoutingHeaders":
+        """The same with this Mcp-Name. On the fast path: `_replace` takes three times as long."""
+        return RoutingHeaders(*self[:-1], name)
+
     def decoded_name(self) -> str | None:
         """Mcp-Name decoded, or None when absent. Raises MalformedHeader."""
         return None if self.name is None else decode_value(self.name, "Mcp-Name")

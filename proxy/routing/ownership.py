@@ -13,6 +13,7 @@ Rules (Tasks extension, SEP-2663):
 import json
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NewType, NoReturn
 
@@ -29,7 +30,15 @@ _LONGEST_TTL = 366 * 24 * 3600.0  # seconds; what a backend may ask a pin to liv
 
 def pin_key(pool: str, task_id: str) -> PinKey:
     """The key of a task's pin. Two pools may hold the same id; they are different tasks."""
-    return PinKey(blake2b(f"{pool}\0{task_id}".encode("utf-8", "surrogatepass"), digest_size=16).digest())
+    digest = _begun(pool).copy()
+    digest.update(task_id.encode("utf-8", "surrogatepass"))
+    return PinKey(digest.digest())
+
+
+@lru_cache(maxsize=256)
+def _begun(pool: str) -> "blake2b":
+    """The digest of what all keys of a pool begin with; to be copied, which takes half the time."""
+    return blake2b(f"{pool}\0".encode(), digest_size=16)
 
 
 def short_digest(task_id: str) -> str:
@@ -124,14 +133,34 @@ def _is_over(task: dict[str, Any]) -> bool:
 def may_matter(message: bytes, method: str) -> bool:
     """A cheap no for most answers: what matters names one of these words, plainly or behind an escape.
 
-    Asked of every watched answer. The first look is for a part that ends in a letter rare in JSON, or for a single
-    byte: bytes are searched several times faster so.
+    Asked of every watched answer. The first look is for a single byte that is rare in JSON, as a number: that takes a
+    twentieth of the time of looking for a word.
     """
-    if b"taskI" in message and b'"taskId"' in message:
+    if _I in message and message.find(b'"taskId"') >= 0:
         return True
-    if b"\\" in message and b"\\u" in message:
+    if _BACKSLASH in message and message.find(b"\\u") >= 0:
         return True
-    return b"-32602" in message if method in TASK_METHODS else b"input_req" in message
+    if method in TASK_METHODS:
+        return _MINUS in message and message.find(b"-32602") >= 0
+    return _UNDERSCORE in message and message.find(b"input_required") >= 0
+
+
+def may_change(message: bytes, ttl: float | None) -> bool:
+    """A cheap no for most answers about a task: False if all that this one can tell is that the task is at work, with
+    this ttl, in seconds, as was known.
+    """
+    if _BACKSLASH in message and message.find(b"\\u") >= 0:
+        return True
+    if message.count(b'"status"') != 1 or message.find(b'"status":"working"') < 0:
+        return True
+    told = b'"ttlMs":null' if ttl is None else b'"ttlMs":%d' % round(ttl * 1000)
+    at = message.rfind(told)
+    if at < 0:
+        return ttl is not None or message.find(b'"ttlMs"') >= 0
+    return message[at + len(told) : at + len(told) + 1] not in (b",", b"}")
+
+
+_I, _BACKSLASH, _UNDERSCORE, _MINUS = b"I\\_-"
 
 
 def _ttl(result: dict[str, Any]) -> float | None:
@@ -144,7 +173,7 @@ def _ttl(result: dict[str, Any]) -> float | None:
 def strict_json(message: bytes) -> object:
     """The value of a JSON text that all readers understand alike. Raises ValueError for any other."""
     try:
-        return json.loads(message.decode("utf-8"), object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+        return _STRICT.decode(message.decode("utf-8"))
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -158,3 +187,6 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant)

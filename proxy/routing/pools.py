@@ -9,13 +9,13 @@ Rules:
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Literal
 
 from proxy.routing.backends import Backend
-from proxy.routing.balancing import BalancingPolicy, LeastInFlight
+from proxy.routing.balancing import MANY, BalancingPolicy, LeastInFlight
 from proxy.routing.errors import NoBackend
 from proxy.routing.fitness import Fitness
 from proxy.routing.headers import RoutingHeaders
@@ -28,6 +28,8 @@ from proxy.routing.ring import Ring
 RING_LOAD = 1.25
 """With the ring, no backend gets more than this many times its share of what is in flight (bounded loads): the busiest
 of 10 backends would otherwise get 2.5 times the mean with ordinary tool popularity."""
+
+_GUESSES = 8  # that one of many members suits, before it is asked which do
 
 STRANGE = 60.0
 """Seconds for which the owner of a task may be a backend that is not configured here yet."""
@@ -154,7 +156,8 @@ class Pool:
         """True to keep legacy sessions on their backend."""
         self.listen: ListenRule = listen
         self._policy = policy
-        self._ring_key = ring_key
+        self.ring_key = ring_key
+        """What work that nobody owns is spread by, or None where a policy spreads all of it."""
         self._owner_tag = owner_tag
         self.queue.limits = limits
         self.fitness.configure(health, outlier)
@@ -182,11 +185,6 @@ class Pool:
         return (*self.members[:MOST_LISTENERS], *departed)[:_MOST_WITH_DEPARTED]
 
     @property
-    def ring_key(self) -> RingKey | None:
-        """What work that nobody owns is spread by, or None where a policy spreads all of it."""
-        return self._ring_key
-
-    @property
     def ring(self) -> Ring:
         """The ring of the configured members. Never changed, only replaced."""
         return self._ring
@@ -194,7 +192,7 @@ class Pool:
     @property
     def policy(self) -> str:
         """The name of the policy that picks where no key does."""
-        return (self._policy if self._ring_key is None else self._unkeyed).name
+        return (self._policy if self.ring_key is None else self._unkeyed).name
 
     def tagged(self, tag: str) -> Member | None:
         """The member whose sessions carry this tag, departed ones included, or None."""
@@ -316,51 +314,77 @@ class Pool:
 
     def balance(self, request: RoutingHeaders, tried: Collection[Member] = ()) -> Choice:
         """A fit, untried member for work that nobody owns. Raises NoBackend, and MalformedHeader for the ring's key."""
-        if self._ring_key is not None:
-            key = self._ring_key.of(request)
-            if key is not None:
-                return self._bounded(key, tried).chosen("ring")
-        candidates = self._untried(tried)
-        policy = self._policy if self._ring_key is None else self._unkeyed
+        return self.spread(None if self.ring_key is None else self.ring_key.of(request), tried)
+
+    def spread(self, key: str | None, tried: Collection[Member] = ()) -> Choice:
+        """The same for a request with this key of the pool's ring, None without. Raises NoBackend."""
+        if key is not None:
+            return self._bounded(key, tried).chosen("ring")
+        policy = self._policy if self.ring_key is None else self._unkeyed
+        fit, queue = self.fitness.fit, self.queue
+        if len(fit) > MANY:  # whoever is picked mostly will do
+            for _ in range(_GUESSES):
+                picked = policy.pick(fit)
+                if picked not in tried and queue.has_room_at(picked):
+                    return picked.chosen("balance")
+        candidates = fit if not tried else tuple(member for member in fit if member not in tried)
+        if not candidates:
+            raise self._no_backend(tried)
+        if queue.limits.per_backend is not None:  # of none with room, any is awaited
+            candidates = tuple(filter(queue.has_room_at, candidates)) or candidates
         return policy.pick(candidates).chosen("balance")
 
     def by_ring(self, key: str, tried: Collection[Member] = ()) -> Choice:
-        """The first fit, untried member in the ring's order for this key, however busy. Raises NoBackend."""
-        candidates = self._untried(tried)
-        first = self._by_id[self._ring.first(key)]
-        if first not in candidates:
-            first = next(member for member in self.in_order(key) if member in candidates)
-        return first.chosen("ring")
+        """The first fit, untried member in the ring's order for this key that has room at all, however busy.
+
+        Raises NoBackend.
+        """
+        return self._first_taker(key, tried, lambda member: True).chosen("ring")
 
     def candidates(self) -> Sequence[Member]:
         """Those that take new work, in configured order. Raises NoBackend."""
-        return self._untried(())
+        if not self.fitness.fit:
+            raise self._no_backend(())
+        return tuple(filter(self.queue.has_room_at, self.fitness.fit)) or self.fitness.fit
 
     def in_order(self, key: str) -> list[Member]:
         """The configured members in the ring's order for this key, fit or not."""
         return [self._by_id[backend_id] for backend_id in self._ring.order(key)]
 
     def _bounded(self, key: str, tried: Collection[Member]) -> Member:
-        candidates = self._untried(tried)
-        first = self._by_id[self._ring.first(key)]
-        if first in candidates and self._has_room(first):
-            return first
-        order = [member for member in self.in_order(key) if member in candidates]
-        return next((member for member in order if self._has_room(member)), order[0])
+        """The first in the ring's order that has not more than its share of what is under way."""
+        if self.fitness.fit and not tried:  # mostly the very first
+            first = self._by_id[self._ring.first(key)]
+            if first.fit and self._has_room(first) and self.queue.has_room_at(first):
+                return first
+        return self._first_taker(key, tried, self._has_room)
+
+    def _first_taker(self, key: str, tried: Collection[Member], suits: Callable[[Member], bool]) -> Member:
+        """The first in the ring's order that takes new work, has room and suits; else the first with room; else the
+        first. Raises NoBackend.
+        """
+        first: Member | None = None
+        roomy: Member | None = None
+        for backend_id in self._ring.walk(key):
+            member = self._by_id[backend_id]
+            if not member.fit or member in tried:
+                continue
+            first = first or member
+            if self.queue.has_room_at(member):
+                roomy = roomy or member
+                if suits(member):
+                    return member
+        if first is None:
+            raise self._no_backend(tried)
+        return roomy or first
 
     def _has_room(self, member: Member) -> bool:
         share = RING_LOAD * (self.in_flight + 1) * member.backend.weight / self.fitness.weight
         return member.in_flight < ceil(share)
 
-    def _untried(self, tried: Collection[Member]) -> Sequence[Member]:
-        fit = self.fitness.fit
-        candidates = fit if not tried else tuple(member for member in fit if member not in tried)
-        if not candidates:
-            what = "every backend was tried" if tried else "no backend takes new work"
-            raise NoBackend(f"pool {self.name}: {what}")
-        if self.queue.limits.per_backend is not None:
-            return tuple(filter(self.queue.has_room_at, candidates)) or candidates  # of none with room, any is awaited
-        return candidates
+    def _no_backend(self, tried: Collection[Member]) -> NoBackend:
+        what = "every backend was tried" if tried and self.fitness.fit else "no backend takes new work"
+        return NoBackend(f"pool {self.name}: {what}")
 
 
 def _weights_of(backends: Iterable[Backend]) -> dict[str, int]:

@@ -4,12 +4,14 @@ The ring holds the *configured* members, fit or not: an ejection or a drain must
 never changed: a new set of members gets a new ring, and with it an empty memo.
 """
 
-from bisect import bisect
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect, bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 from uhashring import HashRing
 
-_MEMO_LIMIT = 16_384  # ids remembered, of first places and of orders each; a look-up costs 4-7 µs, an order more
+_MEMO_LIMIT = 16_384  # keys whose place is remembered; a look-up costs 4-7 µs
+_NEAR = 64  # points copied at first; as good as always one of these is taken
 _CIRCLE = 1 << 128  # places on the ring; they are MD5 sums
 
 
@@ -18,28 +20,45 @@ class Ring:
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._ring = HashRing(nodes={member: {"weight": weight} for member, weight in weights.items()})
-        self._firsts: dict[str, str] = {}
-        self._orders: dict[str, tuple[str, ...]] = {}
-        self._most_orders = _MEMO_LIMIT // max(1, len(weights))
+        points = self._ring.get_points()
+        self._positions: list[int] = [position for position, _ in points]
+        self._ids: list[str] = [str(member) for _, member in points]  # of the same points
+        self._count = len(weights)
+        self._places: dict[str, int] = {}
 
     def first(self, key: str) -> str:
         """The id preferred for this key. The ring must not be empty."""
-        known = self._firsts.get(key)
-        if known is None:
-            if len(self._firsts) >= _MEMO_LIMIT:
-                self._firsts.clear()
-            known = self._firsts[key] = str(self._ring.get_node(_hashable(key)))
-        return known
+        place = self._places.get(key)
+        return self._ids[self._place(key) if place is None else place]
+
+    def walk(self, key: str) -> Iterator[str]:
+        """Every id, the most preferred first. Costs as much as is taken of it: a ring of a thousand is seldom seen
+        to its end.
+        """
+        if not self._ids:
+            return
+        place, seen = self._place(key), set[str]()
+        for ids in (self._ids[place : place + _NEAR], islice(chain(self._ids[place:], self._ids), len(self._ids))):
+            for member in ids:
+                if member not in seen:
+                    seen.add(member)
+                    yield member
+                    if len(seen) == self._count:
+                        return
 
     def order(self, key: str) -> Sequence[str]:
-        """Every id, the most preferred first; the first one is `first(key)`."""
-        known = self._orders.get(key)
-        if known is None:
-            if len(self._orders) >= self._most_orders:
-                self._orders.clear()
-            nodes = self._ring.range(_hashable(key), unique=True)
-            known = self._orders[key] = tuple(str(node["nodename"]) for node in nodes)
-        return known
+        """The same as a whole; the first one is `first(key)`."""
+        return tuple(self.walk(key))
+
+    def _place(self, key: str) -> int:
+        """The number of the point that this key belongs to."""
+        place = self._places.get(key)
+        if place is None:
+            if len(self._places) >= _MEMO_LIMIT:
+                self._places.clear()
+            position, _ = self._ring.get_server(_hashable(key))
+            place = self._places[key] = bisect_left(self._positions, position)
+        return place
 
     def shares(self, among: Collection[str]) -> dict[str, float]:
         """What part of all keys, from 0 to 1, has each of these ids first where all others are passed over.
@@ -47,7 +66,7 @@ class Ring:
         Exact, and slow: some tenths of a second for a thousand ids. A point has the keys between it and the one before.
         """
         arcs = dict.fromkeys(among, 0)
-        points = [(at, member) for at, member in self._ring.get_points() if member in arcs]
+        points = [(at, member) for at, member in zip(self._positions, self._ids, strict=True) if member in arcs]
         before = points[-1][0] - _CIRCLE if points else 0
         for at, member in points:
             arcs[member] += at - before
@@ -56,10 +75,8 @@ class Ring:
 
     def slices(self, count: int) -> list[str]:
         """The ids that are first at so many places, evenly spaced around the ring. It must not be empty."""
-        points = self._ring.get_points()
-        positions = [at for at, _ in points]
-        places = (bisect(positions, _CIRCLE * number // count) for number in range(count))
-        return [str(points[place % len(points)][1]) for place in places]
+        places = (bisect(self._positions, _CIRCLE * number // count) for number in range(count))
+        return [self._ids[place % len(self._ids)] for place in places]
 
 
 def _hashable(key: str) -> str:

@@ -65,6 +65,9 @@ class Rounds:
         self._listers: Near = OrderedDict()
 
     def __len__(self) -> int:
+        """Callers' rounds that are under way. Those at the front are the oldest, and leave when their time is over."""
+        while self._by_caller and next(iter(self._by_caller.values()))[1] <= self._clock():
+            self._by_caller.popitem(last=False)
         return len(self._by_caller)
 
     def asker(self, pool: str, request: RoutingHeaders, client: str, near: Near) -> str | None:

@@ -1,17 +1,16 @@
-"""Which pool may serve a request: rules in order, the first match wins; and which pools it can reach at all.
+"""What a route asks of a request: conditions on what its head says.
 
 Rules:
 * A condition is met by one pattern; a route matches when all its conditions are met; a route without a `path`
   condition asks for exactly `/mcp`.
 * `method`, `name` and `param` conditions are met by modern requests only: legacy servers never check those headers
   against the body, so a client could walk around a rule by sending what it likes.
-* A request about a task names no tool, so `method`, `name` and `param` cannot be asked of it. *Reachable* are the pools
-  of all routes whose other conditions it meets, in route order.
+* A request about a task names no tool, so `method`, `name` and `param` cannot be asked of it.
 * OPTIONS is a browser's preflight: it carries none of the MCP headers and is asked for none of them.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proxy.routing.headers import FIRST_MODERN, RoutingHeaders, protocol_date
@@ -41,6 +40,11 @@ class Pattern:
     @property
     def is_glob(self) -> bool:
         return not self.text.startswith("regex:") and ("*" in self.text or "?" in self.text)
+
+    @property
+    def beginning(self) -> str:
+        """The plain text that every value which matches this glob begins with; empty for anything but a glob."""
+        return re.split(r"[*?]", self.text, maxsplit=1)[0] if self.is_glob else ""
 
     @property
     def is_exact(self) -> bool:
@@ -83,13 +87,6 @@ class Match:
     name: Pattern | None = None
     params: Mapping[str, Pattern] = field(default_factory=dict)
     headers: Mapping[str, Pattern] = field(default_factory=dict)
-
-    @property
-    def only_path(self) -> str | None:
-        """The exact path, if that is all that is asked for, else None."""
-        others = (self.host, self.protocol, self.method, self.name)
-        plain = self.path.is_exact and not any(others) and not self.params and not self.headers
-        return self.path.text if plain else None
 
     def met(self, request: RoutingHeaders) -> bool:
         """True if the request meets every condition. Raises MalformedHeader if a value it needs does not decode."""
@@ -153,62 +150,3 @@ class Route:
     def keeps_path(self) -> bool:
         """True if the backend gets the request's own path; an exact condition is replaced by the backend URL's path."""
         return not self.match.path.is_exact
-
-
-class _Split:
-    """Hands out a route's pools in exact proportion to their shares, interleaved (smooth weighted round robin)."""
-
-    def __init__(self, shares: Mapping[str, int]) -> None:
-        self._shares = shares
-        self._total = sum(shares.values())
-        self._credit = dict.fromkeys(shares, 0)
-
-    def next(self) -> str:
-        credit = self._credit
-        for pool, share in self._shares.items():
-            credit[pool] += share
-        richest = max(credit, key=credit.__getitem__)
-        credit[richest] -= self._total
-        return richest
-
-
-class RoutingTable:
-    """The routes in force. Replaced whole on a change; only the turns of its splits move."""
-
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self.routes = tuple(routes)
-        # Most routes ask for an exact path and nothing else: those are compared without asking the other conditions.
-        self._plain = tuple((route, route.match.only_path) for route in routes)
-        self._splits = {route.name: _Split(route.shares) for route in self.routes if len(route.shares) > 1}
-
-    def route_for(self, request: RoutingHeaders) -> Route | None:
-        """The first route whose conditions the request meets, or None. Raises MalformedHeader."""
-        path = request.path
-        for route, only_path in self._plain:
-            if path == only_path if only_path is not None else route.match.met(request):
-                return route
-        return None
-
-    def pool_for(self, route: Route) -> str:
-        """The name of the pool whose turn it is on this route."""
-        split = self._splits.get(route.name)
-        return next(iter(route.shares)) if split is None else split.next()
-
-    def reachable(self, request: RoutingHeaders) -> dict[str, Route]:
-        """The pools that may serve a request without a tool name, in route order, each with the first route to it.
-
-        A pool with share 0 is reachable: it is being emptied, and still holds what it owns.
-        """
-        return self._led_to(route for route in self.routes if route.match.reached(request))
-
-    def reachable_by_session(self, request: RoutingHeaders) -> dict[str, Route]:
-        """The same for a request of a legacy session."""
-        return self._led_to(route for route in self.routes if route.match.reached_by_session(request))
-
-    @staticmethod
-    def _led_to(routes: Iterable[Route]) -> dict[str, Route]:
-        pools: dict[str, Route] = {}
-        for route in routes:
-            for pool in route.shares:
-                pools.setdefault(pool, route)
-        return pools

@@ -116,6 +116,11 @@ class Approach:
         """A search has reached it there already, and it counts as in flight there if it does."""
         self.destination, self._under_way = place, in_flight
 
+    def take_up(self, place: Destination, task: str | None, started: float) -> None:
+        """It was sent there already, and has its slot."""
+        self.destination, self.task, self.started = place, task, started
+        self.slot = self._under_way = True
+
     # ---- a slot
     def _with_room(self, found: Destination) -> Destination | None:
         """Where it goes instead of the backend that it would prefer, and that has all it may have; None: nowhere."""

@@ -55,6 +55,10 @@ class BackendConnection(Line):
         if self._sink is not None:
             self._sink = sink
 
+    def serves(self, sink: ResponseSink) -> bool:
+        """True while more is to come of this sink's response."""
+        return self._sink is sink
+
     def give_back(self) -> None:
         """The exchange is over and left the connection clean: it may carry another."""
         if self._held:
@@ -76,6 +80,16 @@ class BackendConnection(Line):
         if sink is None:
             self.drop()  # nothing was asked
             return
+        if not reader.text:
+            if reader.head is not None:
+                content = reader.body.content_of(data)
+                if content is not None:
+                    sink.response_chunk(content, data)
+                    return
+            elif (alike := reader.alike(data)) is not None:
+                self._sink = None
+                sink.response_whole(*alike, reusable=self._is_clean(), text=data)
+                return
         reader.text = reader.text + data if reader.text else data
         try:
             progress = reader.read(sink)
@@ -85,10 +99,7 @@ class BackendConnection(Line):
                 sink.flush_response()
             elif progress is not HEADLESS:
                 head, self._sink = reader.head, None
-                # Unsent bytes: the backend answered before it had read the request.
-                reusable = (
-                    reader.end() and not self._transport.is_closing() and not self._transport.get_write_buffer_size()
-                )
+                reusable = reader.end() and self._is_clean()
                 if progress is ENDED or head is None:
                     sink.response_complete(reusable=reusable)
                 else:
@@ -119,6 +130,10 @@ class BackendConnection(Line):
             self._sink.hold_request(False)
 
     # ----
+    def _is_clean(self) -> bool:
+        """True unless it is closing, or bytes are unsent: then the backend answered before it had read the request."""
+        return not self._transport.is_closing() and not self._transport.get_write_buffer_size()
+
     def _fail(self, error: ProxyError) -> None:
         sink, self._sink = self._sink, None
         self._transport.abort()

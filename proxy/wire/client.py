@@ -101,11 +101,11 @@ class ClientConnection(Conversation):
     # ---- used by whoever counts clients, or shuts down
     def serve_once(self) -> None:
         """There are too many clients: this one is told so when it has sent a request, and its connection closes."""
-        self.surplus = self._last = True
+        self.surplus = self.retiring = True
 
     def abandon(self, error: ProxyError) -> None:
         """Ends the connection whatever is under way, which is answered with this error or cut."""
-        self._last = True
+        self.retiring = True
         exchange = self._exchange
         if exchange is not None:
             exchange.abandon(error)
@@ -118,7 +118,7 @@ class ClientConnection(Conversation):
         A busy connection closes after its exchange. An idle one lives on for a moment: its client may be sending just
         now, and is answered with `Connection: close` then. A stream that would last as long as its client likes is cut.
         """
-        self._last = True
+        self.retiring = True
         if self._exchange is not None:
             if self._exchange.endless:
                 self._exchange.abandon(error)

@@ -18,16 +18,17 @@ _BORDERS = (b"\n\n", b"\n\r\n", b"\r\r\n", b"\r\r")
 class Border:
     """One event stream that passes."""
 
-    __slots__ = ("_commented", "_first", "_tail")
+    __slots__ = ("_first", "_tail", "commented")
 
     def __init__(self) -> None:
         self._tail = b""  # the last bytes that passed; none yet
         self._first = b""  # the first bytes, while they may be those of a mark
-        self._commented = False  # a comment was the last to pass
+        self.commented = False
+        """True if a comment was the last to pass."""
 
     def passes(self, data: bytes) -> bytes:
         """What is to be sent of the next bytes: all of them, or all but the few that a comment has made wrong."""
-        if self._commented and data:
+        if self.commented and data:
             data = self._behind_comment(data)
         if data:
             self._tail = data[-3:] if len(data) >= 3 else (self._tail + data)[-3:]
@@ -41,7 +42,7 @@ class Border:
         """The comment to send now; empty where none may stand."""
         if self._first or (self._tail and not self._tail.endswith(_BORDERS)):
             return b""
-        self._commented = True
+        self.commented = True
         return COMMENT
 
     def _behind_comment(self, data: bytes) -> bytes:
@@ -57,5 +58,5 @@ class Border:
         elif self._tail.endswith(b"\r") and data.startswith(b"\n"):
             data = data[1:]
             self._tail = b"\r\r\n"
-        self._commented = False
+        self.commented = False
         return data

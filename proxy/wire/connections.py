@@ -65,6 +65,10 @@ class BackendConnections:
                 return connection
         return None
 
+    def put_back(self, connection: BackendConnection) -> None:
+        """It was leased just now, and is not used after all: it is as long idle as before."""
+        self._idle.append(connection)
+
     async def dial(self) -> BackendConnection:
         """A new connection, its handshake done. Raises ConnectFailed (ConnectRefused where nobody listens),
         ConnectTimeout; nothing of a request was sent then."""

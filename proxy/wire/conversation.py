@@ -29,12 +29,12 @@ class Conversation(Line):
         "_discarding",
         "_exchange",
         "_in_head",
-        "_last",
         "_linger",
         "_proxy",
         "_reader",
         "_running",
         "_since",
+        "retiring",
         "writable",
     )
 
@@ -47,21 +47,27 @@ class Conversation(Line):
         self._since = proxy.patience.now  # when that, the last of the body or of the last request came; in ticks
         self._running = False
         self._discarding = False  # whatever still comes
-        self._last = False  # no further request is served here
         self._backlogged = False  # too much has come that has to wait
         self._linger: Lingering | None = None
+        self.retiring = False
+        """True if no further request is served on this connection."""
         self.writable = True
         """False while the client takes no more bytes."""
 
     # ---- used by the exchange
     hold_body = Line.hold
 
+    def serve_by(self, exchange: RequestSink, *, instead_of: RequestSink | None = None) -> None:
+        """This is whose request is under way; if `instead_of` was, which may have ended meanwhile."""
+        if self._exchange is instead_of:
+            self._exchange = exchange
+
     def exchange_done(self, *, keep_alive: bool) -> None:
         """The exchange is over and all of its answer written; the next request's turn, if `keep_alive`."""
         self._exchange = None
         self._held = False
         self._since = self._proxy.patience.now
-        if not keep_alive or self._last or self._reader.in_body:
+        if not keep_alive or self.retiring or self._reader.in_body:
             self._close()
         elif self._reader.text or not self._reading:
             self._update_reading()
@@ -85,17 +91,22 @@ class Conversation(Line):
         """The exchange may last for days: what only the next request would need is let go of."""
         self._reader.rest()
 
-    @property
-    def retiring(self) -> bool:
-        """True if no further request is served on this connection."""
-        return self._last
-
     # ---- asyncio
     def data_received(self, data: bytes) -> None:
         if self._discarding:
             return
         reader = self._reader
-        reader.text = reader.text + data if reader.text else data
+        if reader.text:
+            reader.text += data
+        elif self._exchange is None and self.writable:
+            frame = reader.before
+            if frame is not None and frame.reader is self._proxy.heads:
+                alike = frame.alike(data)
+                if alike is not None and self._proxy.begin_alike(self, frame, alike):
+                    return
+            reader.text = data
+        else:
+            reader.text = data
         self._run()
 
     def eof_received(self) -> None:

@@ -17,7 +17,7 @@ from proxy.routing.members import Choice, Member
 from proxy.routing.ownership import split_session
 from proxy.routing.retries import must_be_answered
 from proxy.routing.rounds import LISTS, ConnectionMemory, Rounds
-from proxy.routing.routes import RoutingTable
+from proxy.routing.table import RoutingTable
 from proxy.wire.destination import Destination, Found, Lane, ListenPlan
 from proxy.wire.owners import Owners
 

@@ -28,6 +28,10 @@ class AnswerReader(Protocol):
 
     def feed(self, data: bytes) -> tuple[bytes, list[bytes]]: ...
 
+    def passes(self, data: bytes) -> bool:
+        """True if a piece that holds no message of interest need not be fed, since it begins and ends between two."""
+        ...
+
     def end(self) -> tuple[bytes, list[bytes]]:
         """The body is complete: what is left leaves, and a JSON body is a message."""
         ...
@@ -62,6 +66,9 @@ class JsonReader:
         safe = max(_safe_length(text), self._sent)
         out, self._text, self._sent = text[self._sent : safe], text, safe
         return out, []
+
+    def passes(self, data: bytes) -> bool:
+        return False
 
     def end(self) -> tuple[bytes, list[bytes]]:
         text, self._text = self._text, b""
@@ -104,6 +111,9 @@ class EventReader:
             safe = max(len(rest) if last < 0 else last, sent - start)
             out, self._text, self._sent = text[sent : start + safe], rest, safe
         return out, messages
+
+    def passes(self, data: bytes) -> bool:
+        return self._begun and not self._text and not self._skipping and data.endswith((b"\n\n", b"\r\n\r\n"))
 
     def end(self) -> tuple[bytes, list[bytes]]:
         """What is left leaves; an event without its empty line is none (WHATWG HTML, 9.2.6)."""

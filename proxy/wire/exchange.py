@@ -21,7 +21,7 @@ from proxy.wire.client import ClientConnection
 from proxy.wire.destination import Destination, Found
 from proxy.wire.ending import answer, record_of
 from proxy.wire.listening import Listening
-from proxy.wire.outgoing import Outgoing
+from proxy.wire.outgoing import KEPT_LIMIT, Outgoing
 from proxy.wire.probe import Probe
 from proxy.wire.relay import Relay
 from proxy.wire.request_head import RequestHead
@@ -88,6 +88,28 @@ class Exchange:
             self.spawn(self._go_later(found), "find a task's owner")
         else:
             self._go_to(found)
+
+    def begin_at(self, place: Destination, task: str | None, body: bytes) -> None:
+        """The same for a request that is there whole, and whose place is found."""
+        self._approach.task = task
+        self._outgoing.keeps = self._head.frame.repeatable
+        self._approach.go(place)
+        self.request_body(body)
+        self.request_complete()
+        self.flush_request()
+
+    def take_up(
+        self, place: Destination, connection: BackendConnection, task: str | None, body: bytes, started: float
+    ) -> Relay:
+        """Goes on with a request that was sent whole there, and was not answered yet."""
+        self._approach.take_up(place, task, started)
+        self._outgoing.bytes_in = len(body)
+        if self._head.frame.repeatable and len(body) <= KEPT_LIMIT:
+            self._outgoing.keeps, self._outgoing.kept = True, [body]
+        self.request_received = True
+        relay = self._relay = Relay(self._around, self, self._client, self._head, place, connection)
+        connection.hand_over(relay)
+        return relay
 
     async def _go_later(self, finding: Coroutine[None, None, Found]) -> None:
         try:

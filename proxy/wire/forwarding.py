@@ -23,15 +23,7 @@ def request_for_backend(
     has to be watched is asked for uncoded.
     """
     frame = head.frame
-    start = frame.sent.get((target, host, session))
-    if start is None:
-        lines = [b"%b %b HTTP/1.1\r\nHost: %b" % (frame.verb, target, host), *frame.kept, *forwarded.fields(frame)]
-        if frame.session_prefix:
-            lines.append(b"%b %b" % (frame.session_prefix, session))
-        lines += [b"Accept-Encoding: identity"] if frame.teaches else frame.accept_encoding
-        if len(frame.sent) >= _MAX_SENT:
-            frame.sent.clear()
-        start = frame.sent[target, host, session] = b"\r\n".join([*lines, b""])
+    start = start_for_backend(frame, target=target, host=host, session=session, forwarded=forwarded)
     if whole is not None:
         return b"%b%bContent-Length: %d\r\n\r\n" % (start, head.name_line, whole)
     if frame.has_length and not frame.expect:
@@ -44,6 +36,20 @@ def request_for_backend(
     elif frame.has_length:
         end.append(b"Content-Length: %d\r\n" % head.length)
     return b"".join([*end, b"\r\n"])
+
+
+def start_for_backend(frame: Frame, *, target: bytes, host: bytes, session: bytes, forwarded: "Forwarded") -> bytes:
+    """The same up to the lines that may differ from one head with this frame to the next."""
+    start = frame.sent.get((target, host, session))
+    if start is None:
+        lines = [b"%b %b HTTP/1.1\r\nHost: %b" % (frame.verb, target, host), *frame.kept, *forwarded.fields(frame)]
+        if frame.session_prefix:
+            lines.append(b"%b %b" % (frame.session_prefix, session))
+        lines += [b"Accept-Encoding: identity"] if frame.teaches else frame.accept_encoding
+        if len(frame.sent) >= _MAX_SENT:
+            frame.sent.clear()
+        start = frame.sent[target, host, session] = b"\r\n".join([*lines, b""])
+    return start
 
 
 class Forwarded(NamedTuple):

@@ -12,6 +12,7 @@ from proxy.routing.errors import FramingError
 
 _MAX_SIZE_LINE = 4096  # bytes: a size of 16 digits and extensions nobody uses
 _MAX_TRAILERS = 16 * 1024  # bytes
+_PLAIN_SIZE = 10  # bytes: a size of up to 8 digits with its CRLF
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -28,6 +29,13 @@ class BodyCursor(Protocol):
 
     def end(self, data: bytes, start: int) -> int:
         """Up to where `data`, from `start` on, belongs to this body. Raises FramingError."""
+        ...
+
+    def content_of(self, chunk: bytes) -> bytes | None:
+        """The content, if these bytes are one whole chunk without extensions, and not the last; they are passed then.
+
+        Else nothing has happened. Judges what the parser would: such bytes need not be shown to it.
+        """
         ...
 
 
@@ -53,6 +61,9 @@ class Counted:
         self.ended = self._left == 0
         return start + taken
 
+    def content_of(self, chunk: bytes) -> None:
+        return None
+
 
 class UntilClose:
     """A body that its connection's end ends."""
@@ -63,6 +74,9 @@ class UntilClose:
 
     def end(self, data: bytes, start: int) -> int:
         return len(data)
+
+    def content_of(self, chunk: bytes) -> None:
+        return None
 
 
 class Chunks:
@@ -79,6 +93,15 @@ class Chunks:
         self._line = b""  # the beginning of a line that has not come whole
         self._in_trailers = False
         self._trailers = 0  # bytes of them so far
+
+    def content_of(self, chunk: bytes) -> bytes | None:
+        if self._left or self._line or self._in_trailers:
+            return None
+        border = chunk.find(b"\r\n", 1, _PLAIN_SIZE)
+        size = chunk[:border]
+        if size == b"0" or size != b"%x" % (len(chunk) - border - 4) or not chunk.endswith(b"\r\n"):
+            return None
+        return chunk[border + 2 : -2]
 
     def end(self, data: bytes, start: int) -> int:
         at, size = start, len(data)

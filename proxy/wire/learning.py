@@ -7,18 +7,23 @@ What was not remembered is counted.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from proxy.background import Background
 from proxy.pins.store import POOL_ITSELF, PinStore, PinStoreError
 from proxy.routing.headers import RoutingHeaders
 from proxy.routing.members import Member
-from proxy.routing.ownership import Learned, Lesson, learn, pin_key
+from proxy.routing.ownership import Learned, Lesson, learn, may_matter, pin_key
 from proxy.routing.pools import Pool
+from proxy.routing.rounds import ConnectionMemory, Rounds
 from proxy.wire.events import AnswerReader
 from proxy.wire.response_head import ResponseFrame
 
 STORE_LIMIT = 0.25  # seconds
+
+
+Later: TypeAlias = tuple[asyncio.Future[object], Iterator[object]]
+"""The answer of a store that is awaited, and the steps behind it."""
 
 
 class Tally(Protocol):
@@ -29,33 +34,17 @@ class Tally(Protocol):
         ...
 
 
-class Watch:
-    """Watches one answer.
+class Lessons:
+    """Stores what the answers to one request teach.
 
     `method` and `name`: what was asked of this backend of the pool (Mcp-Name decoded); `found`: a search found it to
-    own the task, so that its answer makes a pin; `released` takes what a store held back, `noticed` every lesson.
+    own the task, so that its answer makes a pin; `noticed` is told of every lesson.
     """
 
-    __slots__ = (
-        "_backend",
-        "_background",
-        "_found",
-        "_held",
-        "_method",
-        "_name",
-        "_noticed",
-        "_pins",
-        "_pool",
-        "_reader",
-        "_released",
-        "_tally",
-        "_waiting",
-        "outcome",
-    )
+    __slots__ = ("_backend", "_found", "_name", "_noticed", "_pins", "_pool", "_tally", "method", "outcome")
 
     def __init__(
         self,
-        reader: AnswerReader,
         *,
         method: str,
         name: str | None,
@@ -63,76 +52,58 @@ class Watch:
         backend: str,
         pins: PinStore,
         tally: Tally,
-        background: Background,
-        released: Callable[[bytes], None],
         noticed: Callable[[Learned], None],
         found: bool,
     ) -> None:
         self.outcome = "served"
         """served; unknown: the backend does not know the task; conflict: another backend owns an id it made."""
-        self._reader = reader
-        self._method = method
+        self.method = method
         self._name = name
         self._pool = pool
         self._backend = backend if pool.state == "local" else POOL_ITSELF
         self._pins = pins
         self._tally = tally
-        self._background = background
-        self._released = released
         self._noticed = noticed
         self._found = found
-        self._waiting = 0
-        self._held: list[bytes] = []
 
-    @property
-    def waiting(self) -> bool:
-        """True while a store has not answered; then `released` is called with what was held back."""
-        return self._waiting > 0
-
-    def feed(self, data: bytes) -> bytes:
-        """Takes a piece of the body and returns what may leave now."""
-        return self._take(self._reader.feed(data))
-
-    def end(self) -> bytes:
-        """The body is complete: returns the rest, empty while a store is awaited."""
-        return self._take(self._reader.end())
-
-    def _take(self, read: tuple[bytes, list[bytes]]) -> bytes:
-        out, messages = read
-        if self._reader.oversized:
-            for _ in range(self._reader.oversized):
-                self._tally.unlearned("oversized")
-            self._reader.oversized = 0
-        for message in messages:
-            self._study(message)
-        if not self._waiting:
-            return out
-        self._held.append(out)
-        return b""
-
-    def _study(self, message: bytes) -> None:
+    def study(self, message: bytes) -> Later | None:
+        """Stores what a message teaches; the rest of it, where the store answers later, and it is to be awaited."""
         try:
-            learned = learn(message, self._method, self._name)
+            learned = learn(message, self.method, self._name)
         except ValueError:
             self._tally.unlearned("unreadable")
-            return
+            return None
         if learned is None:
-            return
+            return None
         self._noticed(learned)
         if learned.lesson is Lesson.UNKNOWN:
             self.outcome = "unknown"
-            return
+            return None
         if learned.lesson is Lesson.ASKED:
-            return
-        steps = self._steps(learned)
+            return None
+        return self._take(self._steps(learned))
+
+    def overlook(self) -> Later | None:
+        """A message is too large to be read. One that answers `tasks/get` is as good as always a result: its task has
+        ended. Returns as `study`.
+        """
+        self._tally.unlearned("oversized")
+        if self.method != "tasks/get" or self._name is None:
+            return None
+        return self._take(self._end_of(self._name))
+
+    def _end_of(self, task: str) -> Iterator[object]:
+        yield self._pins.finish(pin_key(self._pool.name, task))
+
+    def _take(self, steps: Iterator[object]) -> Later | None:
+        """Takes the steps up to the first that answers later."""
         try:
             for answer in steps:
                 if isinstance(answer, asyncio.Future):
-                    self._waiting += 1
-                    self._background.spawn(self._await(answer, steps), "store what an answer teaches")
-                    return
+                    return answer, steps
         except PinStoreError:
             self._tally.unlearned("store_failed")
+        return None
 
     def _steps(self, learned: Learned) -> Iterator[object]:
         """Stores a lesson, one call of the store after the other; yields each answer, which may be a future.
@@ -155,23 +126,105 @@ class Watch:
         if learned.finished or learned.lesson is Lesson.FINISHED:
             yield pins.finish(key)
 
-    async def _await(self, answer: "asyncio.Future[object]", steps: Iterator[object]) -> None:
-        """Goes on with the steps from one whose answer comes later."""
+    async def finish(self, later: Later) -> None:
+        """Awaits the answer, and goes on from there, as long as anybody can be made to wait."""
+        answer, steps = later
         try:
             async with asyncio.timeout(STORE_LIMIT):
                 await answer
-                for later in steps:
-                    if isinstance(later, asyncio.Future):
-                        await later
+                for step in steps:
+                    if isinstance(step, asyncio.Future):
+                        await step
         except TimeoutError:
             self._tally.unlearned("store_slow")
         except PinStoreError:
             self._tally.unlearned("store_failed")
+
+
+class Watch:
+    """Watches one answer as it passes. `released` takes what a store held back."""
+
+    __slots__ = ("_background", "_held", "_lessons", "_reader", "_released", "_waiting")
+
+    def __init__(
+        self,
+        reader: AnswerReader,
+        lessons: Lessons,
+        *,
+        background: Background,
+        released: Callable[[bytes], None],
+    ) -> None:
+        self._reader = reader
+        self._lessons = lessons
+        self._background = background
+        self._released = released
+        self._waiting = 0
+        self._held: list[bytes] = []
+
+    @property
+    def outcome(self) -> str:
+        """As in Lessons."""
+        return self._lessons.outcome
+
+    @property
+    def waiting(self) -> bool:
+        """True while a store has not answered; then `released` is called with what was held back."""
+        return self._waiting > 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Takes a piece of the body and returns what may leave now."""
+        return self._take(self._reader.feed(data))
+
+    def passes(self, data: bytes) -> bool:
+        """True if a piece leaves as it is, since it holds whole messages that teach nothing; else it is to be fed."""
+        return not self._waiting and self._reader.passes(data) and not may_matter(data, self._lessons.method)
+
+    def end(self) -> bytes:
+        """The body is complete: returns the rest, empty while a store is awaited."""
+        return self._take(self._reader.end())
+
+    def _take(self, read: tuple[bytes, list[bytes]]) -> bytes:
+        out, messages = read
+        while self._reader.oversized:
+            self._reader.oversized -= 1
+            self._wait_for(self._lessons.overlook())
+        for message in messages:
+            self._wait_for(self._lessons.study(message))
+        if not self._waiting:
+            return out
+        self._held.append(out)
+        return b""
+
+    def _wait_for(self, later: Later | None) -> None:
+        if later is not None:
+            self._waiting += 1
+            self._background.spawn(self._await(later), "store what an answer teaches")
+
+    async def _await(self, later: Later) -> None:
+        try:
+            await self._lessons.finish(later)
         finally:
             self._waiting -= 1
             if not self._waiting:
                 held, self._held = b"".join(self._held), []
                 self._released(held)
+
+
+def note_lesson(
+    learned: Learned,
+    *,
+    request: RoutingHeaders,
+    pool: str,
+    backend: str,
+    rounds: Rounds,
+    memory: ConnectionMemory,
+    peer: str,
+) -> None:
+    """Remembers what this backend's answer means for the next requests of the client at the address `peer`."""
+    if learned.lesson is Lesson.CREATED:
+        memory.latest = (pool, backend)
+    elif learned.lesson is Lesson.ASKED:
+        rounds.asked(pool, request, peer, memory.rounds, backend)
 
 
 def note_session(member: Member, own: str, request: RoutingHeaders, response: ResponseFrame, now: float) -> None:

@@ -4,13 +4,25 @@ While there is nobody to send it to, the body is kept; and what was sent is, as 
 may have to be sent again.
 """
 
+from proxy.routing.backends import Backend
+from proxy.routing.routes import Route
 from proxy.wire.client import ClientConnection
-from proxy.wire.destination import Destination
+from proxy.wire.destination import Destination, Lane
 from proxy.wire.forwarding import request_for_backend
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_head import Frame, RequestHead
 
 KEPT_LIMIT = 64 * 1024
 """Bytes of a request's body kept while its backend is dialled, and for a request that may have to be sent again."""
+
+
+def target_for(frame: Frame, route: Route, backend: Backend) -> bytes:
+    """What this backend is asked for, on this route."""
+    return (frame.path if route.keeps_path else backend.path.encode()) + frame.query
+
+
+def host_for(frame: Frame, lane: Lane, backend: Backend) -> bytes:
+    """The Host that this backend is to see."""
+    return backend.host_field.encode() if lane.own_host or not frame.host else frame.host
 
 
 class Outgoing:
@@ -32,12 +44,10 @@ class Outgoing:
     def head_for(self, place: Destination, length: int | None = None) -> bytes:
         """The head as that backend is to see it; `length`: of a body that is held whole, however it came."""
         frame, backend = self._head.frame, place.choice.member.backend
-        own_host = place.lane.own_host or not frame.host
-        path = frame.path if place.route.keeps_path else backend.path.encode()
         return request_for_backend(
             self._head,
-            target=path + frame.query,
-            host=backend.host_field.encode() if own_host else frame.host,
+            target=target_for(frame, place.route, backend),
+            host=host_for(frame, place.lane, backend),
             session=(place.session or self._head.routing.session or "").encode("latin-1"),
             forwarded=self._client.forwarded,
             whole=length,

@@ -12,7 +12,8 @@ from proxy.routing.errors import NoBackend, NoRoute, OwnerUnknown
 from proxy.routing.headers import RoutingHeaders
 from proxy.routing.ownership import pin_key
 from proxy.routing.rounds import ConnectionMemory
-from proxy.routing.routes import Route, RoutingTable
+from proxy.routing.routes import Route
+from proxy.routing.table import RoutingTable
 from proxy.wire.destination import Destination, Found, Lane, SearchPlan
 
 

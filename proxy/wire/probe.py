@@ -60,7 +60,11 @@ class Probe:
     def flush_response(self) -> None:
         pass
 
-    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool) -> None:
+    def response_chunk(self, data: bytes, chunk: bytes) -> None:
+        self.response_body(data)
+        self.flush_response()
+
+    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool, text: bytes = b"") -> None:
         self.response_head(head)
         self.response_body(body)
         self.response_complete(reusable=reusable)

@@ -8,14 +8,14 @@ shown by cutting the connection, never by a clean end.
 from typing import Protocol
 
 from proxy.routing.errors import ProxyError
-from proxy.routing.ownership import Learned, Lesson, may_matter
+from proxy.routing.ownership import Learned, may_matter
 from proxy.wire.backend import BackendConnection
 from proxy.wire.client import ClientConnection
 from proxy.wire.comments import Border
 from proxy.wire.destination import Destination, Lane
 from proxy.wire.events import MESSAGE_LIMIT, reader_for
 from proxy.wire.framing import as_chunk
-from proxy.wire.learning import Watch, note_session
+from proxy.wire.learning import Lessons, Watch, note_lesson, note_session
 from proxy.wire.request_head import RequestHead
 from proxy.wire.response_head import ResponseHead, response_for_client
 from proxy.wire.surroundings import Surroundings
@@ -155,6 +155,23 @@ class Relay:
             self._out = []
             self._client.write(b"".join(out))
 
+    def response_chunk(self, data: bytes, chunk: bytes) -> None:
+        border, watch = self._border, self._watch
+        if (
+            not self._chunked
+            or self._out
+            or self._entire
+            or (watch is not None and not watch.passes(data))
+            or (border is not None and border.commented)
+        ):
+            self.response_body(data)
+            self.flush_response()
+            return
+        if border is not None:
+            border.passes(data)
+        self.bytes_out += len(data)
+        self._client.write(chunk)
+
     def response_complete(self, *, reusable: bool) -> None:
         self._ended, self._reusable = True, reusable
         self._tell(self.status)
@@ -165,7 +182,7 @@ class Relay:
                 return
         self._finish()
 
-    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool) -> None:
+    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool, text: bytes = b"") -> None:
         if self._is_plain(head, body):
             status, member = head.frame.status, self.destination.choice.member
             self._begin(status, keep_alive=True)
@@ -248,27 +265,29 @@ class Relay:
         if head.frame.encoded:
             around.counters.unlearned("encoded")
             return
-        self._watch = Watch(
-            reader,
+        lessons = Lessons(
             method=routing.method,
             name=routing.decoded_name() if routing.is_task else None,
             pool=destination.lane.pool,
             backend=destination.choice.member.backend.id,
             pins=around.pins,
             tally=around.counters,
-            background=around.background,
-            released=self._released,
             noticed=self._noticed,
             found=destination.choice.source == "search" and routing.method == "tasks/get",
         )
+        self._watch = Watch(reader, lessons, background=around.background, released=self._released)
 
     def _noticed(self, learned: Learned) -> None:
-        memory, destination = self._client.memory, self.destination
-        pool, backend = destination.lane.pool.name, destination.choice.member.backend.id
-        if learned.lesson is Lesson.CREATED:
-            memory.latest = (pool, backend)
-        elif learned.lesson is Lesson.ASKED:
-            self._around.rounds.asked(pool, self._request.routing, self._client.peer, memory.rounds, backend)
+        destination, client = self.destination, self._client
+        note_lesson(
+            learned,
+            request=self._request.routing,
+            pool=destination.lane.pool.name,
+            backend=destination.choice.member.backend.id,
+            rounds=self._around.rounds,
+            memory=client.memory,
+            peer=client.peer,
+        )
 
     def _released(self, held: bytes) -> None:
         """The pin store has answered: what was held back leaves."""

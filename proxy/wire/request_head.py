@@ -13,7 +13,7 @@ a `Frame`; a head with the same other lines as the one before shares its frame, 
 """
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from proxy.records import KNOWN_METHODS
 from proxy.routing import headers as fields
@@ -21,6 +21,7 @@ from proxy.routing.errors import BadRequest, DuplicateHeader, HeadTooLarge, Prox
 from proxy.routing.headers import RoutingHeaders, is_modern
 from proxy.routing.ownership import may_teach
 from proxy.routing.retries import may_repeat
+from proxy.wire.likeness import OneDiffers, TwoDiffer, free_value
 from proxy.wire.limits import MAX_FIELDS, MAX_HEAD, OWS, content_length, remember, tokens_of
 
 MAX_ROUTING_VALUE = 8 * 1024  # bytes of one Mcp-* value
@@ -53,9 +54,12 @@ class Frame:
         "label",
         "length_at",
         "length_prefix",
+        "likeness",
         "lines",
+        "memo",
         "name_at",
         "name_prefix",
+        "name_start",
         "origin",
         "path",
         "query",
@@ -76,6 +80,12 @@ class Frame:
     name_prefix: bytes
     length_at: int
     length_prefix: bytes
+    likeness: OneDiffers | TwoDiffer | None
+    """Made for the second head with this frame; None as long as there is none, or where a body has no length."""
+    name_start: bytes
+    """What stands before Mcp-Name's value in its line, where there is a likeness."""
+    memo: object
+    """What the walk remembers of requests with this frame; None at first."""
     verb: bytes
     path: bytes
     query: bytes
@@ -111,12 +121,57 @@ class Frame:
 
     def stop_sharing(self) -> None:
         """No other head can share this frame from now on."""
-        self.lines = _NO_LINES
+        self.lines, self.likeness, self.memo = _NO_LINES, None, None
+
+    def expect_alike(self, head: bytes) -> None:
+        """A second head had this frame: further ones are told by their likeness, if they announce a length.
+
+        Those with anything to be answered or decided beside the usual are read each time.
+        """
+        if self.has_length and self.keep_alive and not self.http10 and not self.expect:
+            lines = head.split(b"\r\n")
+            length = free_value(lines, self.length_at, self.length_prefix)
+            if self.name_at < 0:
+                self.likeness = OneDiffers(lines, length)
+            else:
+                name = free_value(lines, self.name_at, self.name_prefix)
+                self.likeness = TwoDiffer(lines, *sorted((name, length)))
+                self.name_start = name[1]
+
+    def alike(self, text: bytes) -> "Alike | None":
+        """The request that `text` is, if it is one whole request alike in all but Mcp-Name and Content-Length.
+
+        The syntax of all other lines was validated with the first one. A name is text that needs no further check:
+        visible ASCII and blanks.
+        """
+        likeness = self.likeness
+        if isinstance(likeness, TwoDiffer):
+            values = likeness.values(text)
+            if values is None:
+                return None
+            name, digits, end = values
+            if self.length_at < self.name_at:
+                name, digits = digits, name
+            value = name.decode("latin-1")
+            if not value.isascii() or not value.isprintable() or end > MAX_ROUTING_VALUE:
+                return None
+            alike: Alike = value.strip(), b"%b%b\r\n" % (self.name_start, name), text[end:]
+        else:
+            differs = None if likeness is None else likeness.value(text)
+            if differs is None:
+                return None
+            digits, end = differs
+            alike = None, b"", text[end:]
+        return alike if digits == b"%d" % (len(text) - end) else None
 
     def let_go(self) -> None:
         """Its head was sent and answered, and no other can share it: the fields are needed no more."""
         self.kept, self.accept_encoding, self.forwarded = _NO_LINES, _NO_LINES, {}
         self.sent.clear()
+
+
+Alike: TypeAlias = tuple[str | None, bytes, bytes]
+"""Mcp-Name or None, its line with CRLF or empty, and the body."""
 
 
 class RequestHead(NamedTuple):
@@ -160,6 +215,8 @@ class RequestHeadReader:
                 and name_line.startswith(before.name_prefix)
                 and length_line.startswith(before.length_prefix)
             ):
+                if before.likeness is None:
+                    before.expect_alike(head)
                 return _of_frame(before, name_line, length_line)
             lines = head.split(b"\r\n")
         return self._read_anew(head, lines)
@@ -171,6 +228,7 @@ class RequestHeadReader:
             raise HeadTooLarge(f"the head has more than {MAX_FIELDS} fields")
         frame = Frame()
         frame.reader = self
+        frame.likeness = frame.memo = None
         frame.verb, frame.path, frame.query, frame.http10 = _request_line(lines[0])
         frame.kept, frame.accept_encoding = [], []
         frame.name_at = frame.length_at = -1  # the last line, which is empty
@@ -290,6 +348,12 @@ class RequestHeadReader:
         return text
 
 
+def head_of(frame: Frame, alike: Alike) -> RequestHead:
+    """The head of such a request, as if it had been read."""
+    name, name_line, body = alike
+    return RequestHead(frame, frame.routing if name is None else frame.routing.named(name), len(body), name_line)
+
+
 def _of_frame(frame: Frame, name_line: bytes, length_line: bytes) -> RequestHead:
     """A head that differs from the frame's first one in the name and the length alone."""
     size = content_length(length_line[len(frame.length_prefix) :].strip(OWS)) if length_line else 0
@@ -298,7 +362,7 @@ def _of_frame(frame: Frame, name_line: bytes, length_line: bytes) -> RequestHead
     if not name_line:
         return RequestHead(frame, frame.routing, size, b"")
     name = name_line[len(frame.name_prefix) :].strip(OWS).decode("latin-1")
-    return RequestHead(frame, RoutingHeaders(*frame.routing[:-1], name), size, name_line + b"\r\n")
+    return RequestHead(frame, frame.routing.named(name), size, name_line + b"\r\n")
 
 
 def _is_long_routing_field(line: bytes) -> bool:

@@ -52,6 +52,11 @@ class RequestReader:
         self._marks: list[None] = []
         self._parser = _NONE
 
+    @property
+    def before(self) -> Frame | None:
+        """Between messages: that of the last request, if the next one may be told by it and needs no reading."""
+        return None if self._empty else self._frame
+
     def read_head(self, heads: RequestHeadReader) -> RequestHead | None:
         """The next head if it is there whole, and with it its body if that is all that follows; None: not yet.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from proxy.routing.errors import BadResponse, ProxyError
 from proxy.routing.headers import HOP_BY_HOP, is_protected
+from proxy.wire.likeness import OneDiffers, free_value
 from proxy.wire.limits import MAX_FIELDS, OWS, content_length, remember, tokens_of
 
 _PASSED, _DROPPED, _CONNECTION, _PROXIED, _LENGTH, _TRANSFER, _TYPE, _ENCODING, _SESSION = range(9)
@@ -40,18 +41,27 @@ class ResponseFrame:
         "keep_alive",
         "length_at",
         "length_prefix",
+        "likeness",
         "lines",
+        "plain",
         "session",
         "session_prefix",
         "start",
         "status",
         "to_head",
+        "verbatim",
     )
 
     lines: list[bytes]
     """All lines of the head, that of Content-Length left empty."""
     length_at: int
     length_prefix: bytes
+    likeness: OneDiffers | None
+    """Made for the second head with this frame; None before, and where there is no length."""
+    plain: bool
+    """True for JSON in the clear that names no session and whose status tells of no failure."""
+    verbatim: bool
+    """True if a client on HTTP/1.1 whose connection is kept may be sent the head as it came."""
     to_head: bool
     """True for the answer to a HEAD request."""
     status: int
@@ -77,7 +87,13 @@ class ResponseFrame:
 
     def stop_sharing(self) -> None:
         """No other head can share this frame from now on."""
-        self.lines = []
+        self.lines, self.likeness = [], None
+
+    def expect_alike(self, head: bytes) -> None:
+        """A second head had this frame: further ones are told by their likeness, if they announce a length."""
+        if self.has_length and self.keep_alive and not self.bodyless:
+            lines = head.split(b"\r\n")
+            self.likeness = OneDiffers(lines, free_value(lines, self.length_at, self.length_prefix))
 
 
 class ResponseHead(NamedTuple):
@@ -113,6 +129,8 @@ class ResponseHeadReader:
             length_line = lines[before.length_at]
             lines[before.length_at] = b""
             if lines == before.lines and length_line.startswith(before.length_prefix):
+                if before.likeness is None:
+                    before.expect_alike(head)
                 return ResponseHead(before, _length(length_line[len(before.length_prefix) :]) if length_line else None)
             lines[before.length_at] = length_line
         return self._read_anew(lines, to_head=to_head)
@@ -169,6 +187,15 @@ class ResponseHeadReader:
         if named:  # RFC 9110, 7.6.1
             kept[1:] = [line for line in kept[1:] if line.partition(b":")[0].lower() not in named]
         frame.start = b"\r\n".join([*kept, b""])
+        passed = [line for at, line in enumerate(lines[:-2]) if at != frame.length_at]
+        frame.verbatim = kept == passed and frame.has_length
+        frame.likeness = None
+        frame.plain = (
+            frame.content_type == b"application/json"
+            and not frame.encoded
+            and not frame.session_prefix
+            and 200 <= frame.status < 500
+        )
         frame.lines = lines
         frame.lines[frame.length_at] = b""
         return ResponseHead(frame, length)

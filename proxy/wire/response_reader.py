@@ -39,7 +39,6 @@ class ResponseReader:
     """Reads one connection. `begin` for each response; add what comes to `text`, and `read` it."""
 
     __slots__ = (
-        "_body",
         "_fed",
         "_frame",
         "_heads",
@@ -49,13 +48,15 @@ class ResponseReader:
         "_parser",
         "_to_head",
         "at",
+        "body",
         "crowded",
         "head",
         "pieces",
         "text",
     )
 
-    _body: BodyCursor
+    body: BodyCursor
+    """That of the present response, once its head has come; who takes content from it has read that."""
 
     def __init__(self, heads: ResponseHeadReader) -> None:
         self._heads = heads
@@ -82,6 +83,21 @@ class ResponseReader:
         self._to_head, self._lasting = to_head, lasting
         self.head = None
         self._interims = 0
+
+    def alike(self, text: bytes) -> tuple[ResponseHead, bytes] | None:
+        """Head and body, if `text` is all of this response and its head like the last one in all but its length.
+
+        To be asked before any of it is read; nothing of it is read then, and another response may follow.
+        """
+        frame = self._frame
+        if frame is None or frame.likeness is None or self._to_head or self._interims:
+            return None
+        differs = frame.likeness.value(text)
+        if differs is None:
+            return None
+        digits, end = differs
+        length = len(text) - end
+        return (ResponseHead(frame, length), text[end:]) if digits == b"%d" % length else None
 
     def read(self, sink: ResponseSink) -> Progress:
         """Hands what there is to the sink, up to the response's end. Raises BadResponse."""
@@ -137,14 +153,14 @@ class ResponseReader:
                 self._new_parser()
             sink.response_head(head)
             return ENDED
-        self._body = cursor_for(head.length, chunked=head.frame.chunked)
+        self.body = cursor_for(head.length, chunked=head.frame.chunked)
         sink.response_head(head)
         return BEGUN
 
     def _read_body(self, sink: ResponseSink) -> bool:
         """Reads what there is of the body; True: all of it was read."""
         text, start, pieces = self.text, self.at, self.pieces
-        end = self.at = self._body.end(text, start)
+        end = self.at = self.body.end(text, start)
         self._feed(text if end - start == len(text) else text[start:end])
         if len(pieces) > MANY_PIECES:
             self.crowded = True
@@ -153,7 +169,7 @@ class ResponseReader:
             pieces.clear()
             sink.response_body(content)
         ended = not self._marks
-        if self._body.ended is not ended:
+        if self.body.ended is not ended:
             raise BadResponse("the backend's body does not end where it should")
         if ended and self.head is not None and self.head.frame.chunked:
             self._new_parser()  # it obeys a Connection in trailers, which mean nothing there (RFC 9110, 6.5.1)

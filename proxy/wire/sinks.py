@@ -4,7 +4,7 @@ from typing import Protocol, TypeVar
 
 from proxy.routing.errors import ProxyError
 from proxy.wire.patience import Patience
-from proxy.wire.request_head import RequestHead, RequestHeadReader
+from proxy.wire.request_head import Alike, Frame, RequestHead, RequestHeadReader
 from proxy.wire.response_head import ResponseHead
 
 Client = TypeVar("Client", contravariant=True)
@@ -64,6 +64,12 @@ class ClientSide(Protocol[Client]):
         """A request's head has been read; its exchange is under way."""
         ...
 
+    def begin_alike(self, client: Client, frame: Frame, alike: Alike) -> bool:
+        """A request is there whole, its head like the one before. True if it is under way, as the client was told
+        (`serve_by`); False: nothing has happened, and it is to be read.
+        """
+        ...
+
     def refused(self, client: Client, error: ProxyError) -> None:
         """A request without a readable head was answered with this error."""
         ...
@@ -94,12 +100,19 @@ class ResponseSink(Protocol):
         """What came in one read has been handed over: time to write."""
         ...
 
+    def response_chunk(self, data: bytes, chunk: bytes) -> None:
+        """Instead of `response_body` and `flush_response`: one whole chunk came by itself. `chunk`: it as it came."""
+        ...
+
     def response_complete(self, *, reusable: bool) -> None:
         """The response ended as it should. `reusable`: the connection could carry another exchange."""
         ...
 
-    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool) -> None:
-        """Head, body and end at once, instead of the three calls: the response came whole in one read."""
+    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool, text: bytes = b"") -> None:
+        """Head, body and end at once, instead of the three calls: the response came whole in one read.
+
+        `text`: both as they came, or empty.
+        """
         ...
 
     def backend_failed(self, error: ProxyError) -> None:

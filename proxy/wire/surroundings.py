@@ -9,6 +9,7 @@ from proxy.pins.store import PinStore
 from proxy.records import RequestRecord
 from proxy.routing.admission import Admission
 from proxy.routing.rounds import Rounds
+from proxy.wire.courses import Cell, Courses
 from proxy.wire.directory import Directory
 from proxy.wire.learning import Tally
 from proxy.wire.search import Searches
@@ -16,6 +17,13 @@ from proxy.wire.search import Searches
 
 class Counters(Tally, Protocol):
     """Who is told what happens."""
+
+    logs: bool
+    """True if a record is wanted of every request."""
+
+    def cell(self, *, route: str, method: str, status: int, pool: str, backend: str, kind: str, source: str) -> Cell:
+        """Where requests are counted that were served, with all this in common."""
+        ...
 
     def record(self, record: RequestRecord) -> None:
         """One request is over."""
@@ -43,6 +51,7 @@ class Surroundings:
     """The parts of a running proxy that its exchanges use."""
 
     directory: Directory
+    courses: Courses
     searches: Searches
     pins: PinStore
     rounds: Rounds

@@ -109,6 +109,13 @@ class TellingPinStore:
         if not answer.done():
             answer.set_result(self._known.get(key))
 
+    @property
+    def stores_at_once(self) -> bool:
+        return True
+
+    def fresh(self, key: PinKey) -> tuple[Pin, float | None] | None:
+        return self._known.fresh(key)
+
     def peek(self, key: PinKey) -> Pin | None:
         return self._known.peek(key)
 

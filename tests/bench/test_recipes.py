@@ -12,7 +12,7 @@ from bench.recipes import RECIPES, Certificate, Place, haproxy_config, nginx_con
 from bench.targets import Target, external
 from bench.workload import TOOLS
 from proxy.config import parse as parse_config
-from proxy.routing.routes import RoutingTable
+from proxy.routing.table import RoutingTable
 from tests.routing.asking import asked
 
 PLACE = Place(port=8080, admin_port=9901, backend_ports=(7001, 7002, 7003, 7004), directory=Path("run"))

@@ -8,7 +8,7 @@ from typing import TypeVar
 from proxy.background import Background
 from proxy.pins.memory import MemoryPinStore
 from proxy.pins.redis import RedisPinStore
-from proxy.pins.store import Answer, PinStore
+from proxy.pins.store import Answer, PinStore, PinStoreError
 from proxy.routing.ownership import PinKey, pin_key
 from tests.redis_server import RedisServer, pass_time
 
@@ -79,6 +79,18 @@ class RedisWorld(World):
 async def settled(store: RedisPinStore) -> None:
     """Returns when Redis has answered all that it was told by this store behind the scenes."""
     await now(store.peek(NOBODY))
+
+
+async def connected(*stores: RedisPinStore) -> None:
+    """Returns when each has its connection, however busy the machine is."""
+    async with asyncio.timeout(10):
+        for store in stores:
+            while True:
+                try:
+                    await settled(store)
+                    break
+                except PinStoreError:
+                    await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from proxy.background import Background
 from proxy.pins.redis import RedisPinStore
 from proxy.pins.store import Pin, PinStore
-from tests.pins.stores import K, RedisWorld, World, keys, now, redis_world, settled
+from tests.pins.stores import K, RedisWorld, World, connected, keys, now, redis_world, settled
 from tests.redis_server import RedisServer, redis_server
 
 
@@ -34,6 +34,7 @@ async def scripts_run(client: Redis) -> int:
 
 async def test_in_a_race_of_two_proxies_the_first_writer_of_each_task_wins_for_both(world: RedisWorld) -> None:
     one, other = world.make(), world.make()
+    await connected(one, other)
     tasks = keys(200)
     answers = await asyncio.gather(
         *(now(store.put(key, "pool", name, ttl=None)) for key in tasks for store, name in ((one, "a"), (other, "b")))

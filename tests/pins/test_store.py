@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.background import Background
-from proxy.pins.store import Pin
+from proxy.pins.store import LATELY, Pin
 from tests.pins.stores import K, RedisWorld, World, now, redis_world
 from tests.redis_server import redis_server
 
@@ -140,3 +140,78 @@ async def test_a_shortened_ttl_ends_the_holding_early(world: World) -> None:
     assert await now(store.held()) == {("pool", "a"): 1}
     await world.passes(40)
     assert await now(store.held()) == {}
+
+
+# ---- what was renewed lately
+
+
+async def test_a_fresh_pin_comes_with_the_time_to_live_that_it_was_renewed_with(world: World) -> None:
+    store = world.make()
+    assert store.fresh(K[0]) is None
+    await now(store.put(K[0], "pool", "a", ttl=None))
+    assert store.fresh(K[0]) == (Pin("a"), None)
+    await now(store.refresh(K[0], ttl=60.0))
+    assert store.fresh(K[0]) == (Pin("a"), 60.0)
+    await now(store.refresh(K[0], ttl=None))
+    assert store.fresh(K[0]) == (Pin("a"), None)
+    assert store.fresh(K[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("ttl", "fresh"), [(None, LATELY), (10_000.0, LATELY), (20.0, LATELY), (12.0, 3.0), (2.0, 0.5), (0.0, 0.0)]
+)
+async def test_a_pin_is_fresh_for_a_moment_and_for_less_than_a_quarter_of_its_life(
+    world: World, ttl: float | None, fresh: float
+) -> None:
+    store = world.make()
+    for renewed in range(2):
+        if renewed:
+            await now(store.refresh(K[0], ttl=ttl))
+        else:
+            await now(store.put(K[0], "pool", "a", ttl=ttl))
+        if fresh:
+            await world.passes(fresh - 0.25)
+            assert store.fresh(K[0]) == (Pin("a"), ttl)
+            await world.passes(0.25)
+        assert store.fresh(K[0]) is None
+        assert await now(store.get(K[0])) == Pin("a")
+
+
+async def test_no_pin_is_fresh_beyond_its_life(world: World) -> None:
+    store = world.make(ttl=4.0)
+    await now(store.put(K[0], "pool", "a", ttl=None))
+    await world.passes(0.75)
+    assert store.fresh(K[0]) == (Pin("a"), None)
+    await world.passes(0.25)
+    assert store.fresh(K[0]) is None
+    await world.passes(3)
+    assert await now(store.get(K[0])) is None
+
+
+async def test_what_is_forgotten_or_another_backends_is_not_fresh(world: World) -> None:
+    store = world.make()
+    await now(store.put(K[0], "pool", "a", ttl=None))
+    await now(store.put(K[0], "pool", "b", ttl=None))
+    assert store.fresh(K[0]) == (Pin("a"), None)
+    await now(store.put(K[0], "pool", "b", ttl=30.0, replace=True))
+    assert store.fresh(K[0]) == (Pin("b"), 30.0)
+    await now(store.forget(K[0]))
+    assert store.fresh(K[0]) is None
+
+
+async def test_a_finished_task_may_be_fresh_and_is_held_no_more(world: World) -> None:
+    store = world.make()
+    await now(store.put(K[0], "pool", "a", ttl=None))
+    await now(store.finish(K[0]))
+    assert store.fresh(K[0]) in (None, (Pin("a"), None))
+    assert await now(store.held()) == {}
+
+
+async def test_to_ask_whether_a_pin_is_fresh_is_a_use(world: World) -> None:
+    store = world.make(capacity=3)
+    for key in K[:3]:
+        await now(store.put(key, "pool", "a", ttl=None))
+    assert store.fresh(K[0]) is not None
+    await now(store.put(K[3], "pool", "a", ttl=None))
+    assert store.fresh(K[0]) is not None
+    assert store.fresh(K[1]) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.routing import ownership
 from proxy.routing.headers import TASK_METHODS
-from proxy.routing.ownership import Learned, Lesson, learn, may_matter, pin_key, short_digest
+from proxy.routing.ownership import Learned, Lesson, learn, may_change, may_matter, pin_key, short_digest
 
 CALL = "tools/call"
 YEAR = 366 * 24 * 3600.0
@@ -157,3 +157,40 @@ def test_escapes_hide_nothing_from_the_quick_look(data: st.DataObject) -> None:
 def test_the_quick_look_finds_what_would_be_learned_from_any_number(code: str) -> None:
     message = b'{"error":{"code":%b}}' % code.encode()
     assert may_matter(message, "tasks/get") or whole_look(message, "tasks/get", "t-1") is None
+
+
+TTLS = st.one_of(st.none(), st.sampled_from([0, 250, 1000, 60_000, 1.5, 1e18, True, "60000", -1]))
+STATES = st.sampled_from(["working", "input_required", "completed", "failed", "cancelled", "", None, 5])
+
+
+@settings(deadline=None, max_examples=600)
+@given(st.data())
+def test_an_answer_that_changes_nothing_tells_what_was_known(data: st.DataObject) -> None:
+    """Whatever the spelling: of a task it says at most that it lives, with the same time to live."""
+    task: dict[str, Any] = {"taskId": data.draw(st.sampled_from(["t-1", "t-2", 5])), "status": data.draw(STATES)}
+    for name in data.draw(st.sets(st.sampled_from(["ttlMs", "status", "taskId", "x"]))):
+        task.pop(name, None)
+        task[name] = data.draw({"ttlMs": TTLS, "status": STATES}.get(name, st.sampled_from(["t-1", "completed", 1])))
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "result": task}
+    if data.draw(st.booleans()):
+        message["error"] = {"code": data.draw(st.sampled_from([-32602, -32603]))}
+    if data.draw(st.booleans()):
+        del message["result"]
+    indent = data.draw(st.sampled_from([None, None, 1]))
+    separators = data.draw(st.sampled_from([None, (",", ":"), (" , ", " : ")]))
+    text = json.dumps(message, indent=indent, separators=separators)
+    for plain in ("ttlMs", "completed", "-32602", "taskId", "60000"):
+        if data.draw(st.integers(0, 9)) == 0 and f'"{plain}"' in text:
+            text = text.replace(f'"{plain}"', f'"\\u{ord(plain[0]):04x}{plain[1:]}"')
+    known = data.draw(st.sampled_from([None, 0.0, 0.25, 1.0, 60.0]))
+    if not may_change(text.encode(), known):
+        assert whole_look(text.encode(), "tasks/get", "t-1") in (None, Learned(Lesson.ALIVE, "t-1", known))
+
+
+@pytest.mark.parametrize("spelt", ['"ttlMs":60000,', '"ttlMs":60000}', '"ttlMs":null,', ""])
+def test_most_polls_change_nothing(spelt: str) -> None:
+    text = '{"result":{"taskId":"t-1","status":"working",' + spelt + '"x":{"a":"\\"completed\\""}}}'
+    assert not may_change(text.encode(), 60.0 if "6" in spelt else None)
+    assert may_change(text.encode(), 61.0)
+    assert may_change(text.replace('"status":', '"status": ').encode(), 60.0 if "6" in spelt else None)
+    assert may_change(text.replace("working", "input_required").encode(), 60.0 if "6" in spelt else None)

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from proxy.routing.backends import Backend
 from proxy.routing.balancing import BalancingPolicy, LeastInFlight, RoundRobin
+from proxy.routing.errors import NoBackend
+from proxy.routing.pools import Pool, RingKey
+from proxy.routing.queueing import Limits
 
 
 @dataclass(eq=False)
@@ -153,3 +156,93 @@ def test_round_robin_is_fair_again_when_a_candidate_comes_back() -> None:
     picks(policy, candidates, 3)
     assert set(picks(policy, candidates[:2], 6)) == {"a", "b"}
     assert Counter(picks(policy, candidates, 30)) == {"a": 10, "b": 10, "c": 10}
+
+
+# ---- many candidates, of which few are looked at
+
+
+def crowd(*weights: int) -> tuple[Worker, ...]:
+    """In a tuple, as a pool has them: the same one until something changes."""
+    return tuple(Worker(Backend(f"b{i}", "127.0.0.1", 8000, weight=weight)) for i, weight in enumerate(weights))
+
+
+@pytest.mark.parametrize("make", POLICIES)
+@pytest.mark.parametrize("weights", [[1] * 1000, [1, 2, 3, 4] * 250, [100, *[1] * 999], [1] * 33])
+def test_many_get_their_shares_by_weight(make: type[BalancingPolicy], weights: list[int]) -> None:
+    policy, candidates, total = make(), crowd(*weights), sum(weights)
+    counts = Counter(policy.pick(candidates).backend.id for _ in range(20 * total))
+    for worker in candidates:
+        assert abs(counts[worker.backend.id] - 20 * worker.backend.weight) <= max(1, 0.05 * 20 * worker.backend.weight)
+
+
+@pytest.mark.parametrize("weights", [[1] * 1000, [1, 2, 3, 4] * 250, [1] * 33])
+def test_lasting_requests_spread_over_many_by_weight(weights: list[int]) -> None:
+    policy, candidates = LeastInFlight(), crowd(*weights)
+    for _ in range(20 * sum(weights)):
+        policy.pick(candidates).in_flight += 1
+    for worker in candidates:
+        assert 0.8 <= worker.load / 20 <= 1.2
+
+
+def test_of_many_the_busy_are_spared() -> None:
+    """Half of them hold a stream: what is short goes to the others as long as one of them is near."""
+    policy, candidates = LeastInFlight(), crowd(*[1] * 1000)
+    for worker in candidates[::2]:
+        worker.in_flight = 1
+    counts = Counter(policy.pick(candidates).in_flight for _ in range(5000))
+    assert counts[1] <= 0.1 * 5000
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(POLICIES), st.data())
+def test_who_comes_to_many_is_not_flooded_and_who_stays_keeps_the_place(
+    make: type[BalancingPolicy], data: st.DataObject
+) -> None:
+    policy, count = make(), data.draw(st.integers(40, 120))
+    candidates = crowd(*[1] * count)
+    for _ in range(data.draw(st.integers(0, 3 * count))):
+        policy.pick(candidates)
+    came = data.draw(st.integers(1, 30))
+    newcomers = tuple(Worker(Backend(f"new{number}", "127.0.0.1", 8000)) for number in range(came))
+    grown = (*newcomers, *candidates)
+    picked = Counter(id(policy.pick(grown)) for _ in range(3 * len(grown)))
+    assert max(picked.values()) <= 4
+    assert min(picked[id(worker)] for worker in grown) >= 2
+
+
+@pytest.mark.parametrize("make", POLICIES)
+def test_many_become_few_and_many_again(make: type[BalancingPolicy]) -> None:
+    policy, candidates = make(), crowd(*[1] * 60)
+    for part in (candidates, candidates[:20], candidates, candidates[10:50], candidates):
+        counts = Counter(policy.pick(part).backend.id for _ in range(10 * len(part)))
+        assert set(counts) == {worker.backend.id for worker in part}
+        assert max(counts.values()) - min(counts.values()) <= 2
+
+
+# ---- in a pool
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from([RoundRobin, LeastInFlight]), st.sampled_from([None, "key"]), st.data())
+def test_of_many_none_that_was_tried_or_is_full_is_picked_while_others_are_left(
+    make: type[BalancingPolicy], key: str | None, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(30, 60))
+    backends = [Backend(f"b{i}", "127.0.0.1", 8000) for i in range(count)]
+    pool = Pool(
+        "agents", backends, policy=make(), ring_key=RingKey("name") if key else None, limits=Limits(per_backend=1)
+    )
+    numbers = st.sets(st.integers(0, count - 1))
+    tried = {pool.members[number] for number in data.draw(numbers | st.just(set(range(count - 1))))}
+    for number in data.draw(numbers | st.just(set(range(1, count)))):
+        pool.members[number].working = 1
+    for number in data.draw(st.sets(st.integers(0, count - 1), max_size=count - 35) if count > 35 else st.just(set())):
+        pool.set_draining(pool.members[number], True)
+    left = [member for member in pool.members if member.fit and member not in tried]
+    roomy = [member for member in left if not member.working]
+    for _ in range(5):
+        if not left:
+            with pytest.raises(NoBackend):
+                pool.spread(key, tried)
+        else:
+            assert pool.spread(key, tried).member in (roomy or left)

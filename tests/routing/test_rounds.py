@@ -393,3 +393,21 @@ def test_news_name_nobody(clock: Clock) -> None:
     assert [news.kind for news in one.told] == ["asked", "over"]
     assert "s3cret" not in str(one.told)
     assert "10.1.2.3" not in str(one.told)
+
+
+def test_rounds_whose_time_is_over_are_none(clock: Clock, rounds: Rounds) -> None:
+    """Though nobody asks for them: requests are looked at more closely as long as there are any."""
+    began = clock.now
+    for number in range(3):
+        clock.now = began + number * LIFE / 4
+        rounds.asked("agents", call(f"n{number}"), "c", connection(), "a")
+    assert len(rounds) == 3
+    clock.now = began + LIFE
+    assert len(rounds) == 2
+    clock.now = began + LIFE * 1.25
+    assert len(rounds) == 1
+    rounds.asked("agents", call("n2"), "c", connection(), "a")
+    clock.now = began + LIFE * 2
+    assert len(rounds) == 1
+    clock.now = began + LIFE * 3
+    assert not rounds

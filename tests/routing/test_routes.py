@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.routing.headers import RoutingHeaders
-from proxy.routing.routes import Pattern, ProtocolCondition, RoutingTable
+from proxy.routing.routes import Pattern, ProtocolCondition
+from proxy.routing.table import RoutingTable
 from tests.routing.asking import IN_EU, LEGACY, asked, route
 
 TABLE = RoutingTable(

@@ -14,7 +14,8 @@ from proxy.routing.members import OWNER_SOURCES
 from proxy.routing.ownership import PinKey
 from proxy.routing.pools import Pool, State
 from proxy.routing.rounds import ConnectionMemory, Rounds
-from proxy.routing.routes import Route, RoutingTable
+from proxy.routing.routes import Route
+from proxy.routing.table import RoutingTable
 from proxy.wire.destination import Destination, Found, Lane, SearchPlan
 from proxy.wire.directory import Directory
 

@@ -3,6 +3,7 @@ in a process that serves (proxy.process), so that what waits for it looks like a
 
 import asyncio
 import gc
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -11,6 +12,7 @@ import pytest
 from tests.wire.harness import MODERN, BackendSide, backend, call, client, config_text, post, running, task, until
 
 TIMES = 10
+LARGE, MANY = 200_000, 20  # more than two sockets hold
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n8\r\ndata: 1\n\r\n"
 LIMITS = "    outlier: off\n    limits: {in_flight: 2, queue: 1, queue_wait: 50ms}\n"
 
@@ -21,6 +23,9 @@ async def script(side: BackendSide) -> None:
         name = (await side.request()).get("Mcp-Name")
         if name == "lost":
             return
+        if name == "large":
+            side.answer(b"x" * LARGE)
+            continue
         if name == "stream":
             side.send(STREAM + b"0\r\n\r\n")
         elif name in ("endless", "cut"):
@@ -80,14 +85,18 @@ CASES: dict[str, Callable[[int], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 async def test_nothing_is_left_to_the_garbage_collector(case: str) -> None:
+    await check(CASES[case])
+
+
+async def check(play: Callable[[int], Awaitable[None]]) -> None:
     async with backend(script) as one, running(config_text(one.port, pool=LIMITS)) as proxy:
-        await CASES[case](proxy.port)
+        await play(proxy.port)
         await until(lambda: not proxy.clients)
         gc.collect()
         gc.disable()
         try:
             for _ in range(TIMES):
-                await CASES[case](proxy.port)
+                await play(proxy.port)
             await until(lambda: not proxy.clients)
             await asyncio.sleep(0)  # what was called last returns
             gc.set_debug(gc.DEBUG_SAVEALL)
@@ -100,3 +109,43 @@ async def test_nothing_is_left_to_the_garbage_collector(case: str) -> None:
             gc.garbage.clear()
             gc.enable()
     assert found.total() < TIMES, found
+
+
+async def several(port: int, names: list[bytes], statuses: set[int]) -> None:
+    """One after the other on one connection: the third and further ones take the short walk."""
+    async with client(port) as c:
+        assert {(await c.ask(call(name))).status for name in names} == statuses
+
+
+async def test_nor_is_anything_of_alike_requests() -> None:
+    await check(lambda port: several(port, [b"a"] * 5, {200}))
+
+
+async def test_nor_of_one_whose_backend_closes() -> None:
+    await check(lambda port: several(port, [b"a", b"b", b"c", b"lost"], {200, 502}))
+
+
+async def test_nor_of_one_that_is_answered_by_a_stream() -> None:
+    await check(lambda port: several(port, [b"a", b"b", b"c", b"stream"] * 2, {200}))
+
+
+async def unread(port: int) -> None:
+    """A client asks for large answers and takes none of them, until its connection takes no more."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as asking:
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        asking.setblocking(False)
+        await loop.sock_connect(asking, ("127.0.0.1", port))
+        for _ in range(3):
+            await loop.sock_sendall(asking, call(b"a"))
+            assert (await loop.sock_recv(asking, 4096)).startswith(b"HTTP/1.1 200 ")
+        for _ in range(MANY):
+            await loop.sock_sendall(asking, call(b"large"))
+            await asyncio.sleep(0.01)  # until it is answered
+        taken = 0
+        while taken < MANY * LARGE:
+            taken += len(await loop.sock_recv(asking, 2**20))
+
+
+async def test_nor_of_those_that_a_client_is_slow_to_take() -> None:
+    await check(unread)

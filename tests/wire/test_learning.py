@@ -110,6 +110,32 @@ async def test_messages_that_are_too_large_pass_and_are_counted(scene: Scene, si
     assert scene.counted.reasons == ["oversized"] * 2
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize(
+    ("method", "name", "asked"),
+    [
+        ("tasks/get", "t-1", ["finish t-1"]),
+        ("tasks/get", None, []),
+        ("tasks/update", "t-1", []),
+        ("tools/call", None, []),
+    ],
+)
+async def test_a_poll_whose_answer_is_too_large_to_be_read_got_a_result(
+    scene: Scene, method: str, name: str | None, asked: list[str], failing: bool, streamed: bool
+) -> None:
+    """So its task has ended: nobody at work sends that much."""
+    store = Store()
+    store.failing = {"finish"} if failing else set()
+    watch = scene.watch(store, reader=EventReader() if streamed else JsonReader(), method=method, name=name)
+    message = answer(taskId="t-1", result="x" * 70_000)
+    text = event(message) if streamed else message
+    scene.feed(watch, text)
+    scene.end(watch)
+    assert (scene.left, store.asked) == (text, asked)
+    assert scene.counted.reasons == ["oversized"] + ["store_failed"] * bool(failing and asked)
+
+
 async def test_an_answer_that_breaks_off_teaches_nothing(scene: Scene) -> None:
     """Its end never comes; what was held back is not sent."""
     store = Store()

@@ -22,7 +22,15 @@ MODERN_CALL = [
     b"Accept-Encoding: gzip",
 ]
 HOSTS = [b"a:1", b"mcp.test", *(b"h%d" % number for number in range(9))]
-UNSEEN = {"reader", "routing", "forwarded", "sent"}  # of a frame: kept for itself, or seen in what is read and sent
+UNSEEN = {
+    "likeness",
+    "memo",
+    "name_start",
+    "reader",
+    "routing",
+    "forwarded",
+    "sent",
+}  # of a frame: kept for itself, or seen in what is read and sent
 
 
 def outcome(reader: RequestHeadReader, head: bytes, before: Frame | None, forwarded: Forwarded) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def outcome(reader: ResponseHeadReader, head: bytes, *, to_head: bool, before: R
         found = reader.read(head, to_head=to_head, before=before)
     except ProxyError as error:
         return {"refused": (type(error), str(error))}
-    seen = {name: getattr(found.frame, name) for name in ResponseFrame.__slots__}
+    seen = {name: getattr(found.frame, name) for name in ResponseFrame.__slots__ if name != "likeness"}
     seen |= {"length": found.length, "body_length": found.body_length, "until_close": found.until_close}
     seen["interim"] = found.frame.interim
     seen["sent"] = [

@@ -40,10 +40,13 @@ class Received:
     def flush_response(self) -> None:
         raise AssertionError("a reader does not write")
 
+    def response_chunk(self, data: bytes, chunk: bytes) -> None:
+        self.response_body(data)
+
     def response_complete(self, *, reusable: bool) -> None:
         raise AssertionError("whether it may be used again, a reader cannot know")
 
-    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool) -> None:
+    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool, text: bytes = b"") -> None:
         raise AssertionError("whether it may be used again, a reader cannot know")
 
     def backend_failed(self, error: ProxyError) -> None:

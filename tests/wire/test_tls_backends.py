@@ -264,10 +264,13 @@ class Kept:
 
     def flush_response(self) -> None: ...
 
+    def response_chunk(self, data: bytes, chunk: bytes) -> None:
+        self.response_body(data)
+
     def response_complete(self, *, reusable: bool) -> None:
         self.ended.append("complete")
 
-    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool) -> None:
+    def response_whole(self, head: ResponseHead, body: bytes, *, reusable: bool, text: bytes = b"") -> None:
         self.body = body
         self.ended.append("complete")
 

@@ -13,7 +13,7 @@ from proxy.routing.balancing import LeastInFlight
 from proxy.routing.ownership import Learned, PinKey, pin_key
 from proxy.routing.pools import Pool, State
 from proxy.wire.events import AnswerReader, JsonReader
-from proxy.wire.learning import Watch
+from proxy.wire.learning import Lessons, Watch
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds; what does not happen by then does not happen
@@ -43,6 +43,10 @@ class Store:
         self.evicted = 0
         self.up = True
 
+    @property
+    def stores_at_once(self) -> bool:
+        return not self._later
+
     def start(self) -> None:
         raise AssertionError("nobody starts a store for a watch")
 
@@ -50,6 +54,9 @@ class Store:
         raise AssertionError("nobody closes a store for a watch")
 
     def get(self, key: PinKey) -> Answer[Pin | None]:
+        raise AssertionError("nobody asks a store whose the task is")
+
+    def fresh(self, key: PinKey) -> tuple[Pin, float | None] | None:
         raise AssertionError("nobody asks a store whose the task is")
 
     def peek(self, key: PinKey) -> Answer[Pin | None]:
@@ -151,18 +158,21 @@ class Scene:
 
         backends = [Backend(one, "127.0.0.1", 1) for one in "ab"]
         pool = Pool("agents", backends, policy=LeastInFlight(), state=state)
-        return Watch(
-            JsonReader() if reader is None else reader,
+        lessons = Lessons(
             method=method,
             name=name,
             pool=pool,
             backend="a",
             pins=store,
             tally=self.counted,
-            background=self._background,
-            released=released,
             noticed=self.noticed.append,
             found=found,
+        )
+        return Watch(
+            JsonReader() if reader is None else reader,
+            lessons,
+            background=self._background,
+            released=released,
         )
 
     def feed(self, watch: Watch, *pieces: bytes) -> None:
