@@ -86,7 +86,8 @@ class MemoryPinStore:
         if entry is None:
             self._make_room()
             holder = (pool, backend)
-            entry = self._entries[key] = _Entry(self._pins.setdefault(backend, Pin(backend)), holder)
+            pin = self._pins.get(backend) or self._pins.setdefault(backend, Pin(backend))
+            entry = self._entries[key] = _Entry(pin, holder)
             self._held[holder] += 1
         self._renew(key, entry, ttl)
         return backend

@@ -11,11 +11,10 @@ Rules (Tasks extension, SEP-2663):
 """
 
 import json
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NewType, NoReturn
+from typing import Any, NamedTuple, NewType, NoReturn
 
 from proxy.routing.headers import TASK_METHODS, RoutingHeaders
 
@@ -76,9 +75,8 @@ class Lesson(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """One thing that an answer teaches."""
+class Learned(NamedTuple):
+    """One thing that an answer teaches. A tuple, because one is made for every task."""
 
     lesson: Lesson
     task_id: str
