@@ -76,6 +76,7 @@ async def test_a_page_that_gets_no_answer(looker: Looker, axe: str, scheme: Sche
         await page.context.set_offline(True)
         await expect(page.get_by_text("What is shown may be old.").first).to_be_visible()
         assert await found(page, axe) == []
+        await page.close()  # it would ask on
         looker.complaints.clear()  # the browser's own lines about requests that failed
 
 
@@ -97,4 +98,5 @@ async def test_the_question_for_the_token(looker: Looker, axe: str) -> None:
         page = await looker.open(proxy.admin_port, guarded=False)
         await expect(page.get_by_role("dialog", name="The admin token")).to_be_visible()
         assert await found(page, axe) == []
+        await page.close()
         looker.complaints.clear()  # that it was refused without a token
