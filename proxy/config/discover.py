@@ -56,7 +56,16 @@ def _pattern(field: Field) -> Path | None:
     if pattern.suffix not in _SUFFIXES or any(char in text.removesuffix(pattern.name) for char in _GLOB):
         field.problem(allowed=_FILE)
         return None
+    if not _matches(pattern):
+        field.report.warn(field.key, f"no file matches {pattern} yet")
     return pattern
+
+
+def _matches(pattern: Path) -> bool:
+    try:
+        return any(pattern.parent.glob(pattern.name))
+    except (OSError, ValueError):  # the source will say why
+        return False
 
 
 def _path(field: Field) -> str | None:

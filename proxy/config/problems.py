@@ -75,5 +75,15 @@ def quoted(text: str) -> str:
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """The known word that is most like this one, or "" if none is much like it."""
-    return next(iter(difflib.get_close_matches(word[:_LONGEST], known, n=1, cutoff=_CLOSE)), "")
+    """The known word that is most like this one, or "" if none is much like it.
+
+    One of twice the length, or of half, must hold the other whole: `tool` is no misspelt `protocol`.
+    """
+    written = word[:_LONGEST]
+    alike = [other for other in known if _may_be_meant(written, other)]
+    return next(iter(difflib.get_close_matches(written, alike, n=1, cutoff=_CLOSE)), "")
+
+
+def _may_be_meant(written: str, other: str) -> bool:
+    shorter, longer = sorted((written, other), key=len)
+    return len(longer) < 2 * len(shorter) or shorter in longer

@@ -43,6 +43,17 @@ def test_a_recipe_is_read_and_told_again(text: str, recipe: Recipe) -> None:
     assert repr(parse(describe(config), "elsewhere.yaml", {})) == repr(config)
 
 
+@pytest.mark.parametrize("there", (True, False))
+def test_a_pattern_that_no_file_matches_is_a_warning(tmp_path: Path, there: bool) -> None:
+    """Files may come later, so it is no mistake; but a typing error in a path looks the same."""
+    if there:
+        (tmp_path / "agents.yaml").write_text("[]")
+    config = parse(with_discover("{file: '*.yaml'}"), str(tmp_path / "proxy.yaml"), {})
+    said = f"pools.agents.discover.file: no file matches {tmp_path}/*.yaml yet"
+    assert config.warnings == (() if there else (said,))
+    assert describe(config).startswith(f"# Warning: {said}\n") is not there
+
+
 def test_listed_backends_stand_beside_those_that_are_discovered() -> None:
     config = parse(with_discover("{dns: 'a:1'}", "backends: ['http://b']"), "proxy.yaml", {})
     assert [backend.id for backend in config.pools["agents"].backends] == ["b:80"]

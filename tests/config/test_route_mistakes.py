@@ -97,6 +97,7 @@ def test_mistakes_in_a_route(route: str, message: str) -> None:
         ("protocol: '< 2026-07-28'", f"protocol: found '< 2026-07-28'; allowed: {PROTOCOL}"),
         ("protocol: '<>=2026-07-28'", f"protocol: found '<>=2026-07-28'; allowed: {PROTOCOL}"),
         ("protocol: legacy", f"protocol: found 'legacy'; allowed: {PROTOCOL}"),
+        ("tool: x", "tool: unknown key; allowed: method, name, param, protocol, host, path, header"),
         ("param: Region", "param: found 'Region'; allowed: a mapping of names with their patterns"),
         ("param: {'a b': x}", f"param.'a b': not a name for a param; allowed: {TOKENS}"),
         (
