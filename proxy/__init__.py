@@ -61,6 +61,7 @@ Layers, imports point down only (tests/test_layering.py holds this):
     wire.forwarding         pure, as what follows: what a backend is sent of a head
     wire.*_head, wire.events, wire.merging, wire.framing
                             bytes of heads, server-sent events, one stream of many, where bodies end
+    wire.request_frame      what requests on one connection share
     wire.limits, wire.likeness, wire.patience, records, snapshot
                             limits of heads; heads told by comparing; how long clients may take; what happened to one
                             request; numbers that can be added up

@@ -21,7 +21,8 @@ from proxy.routing.pools import Pool
 from proxy.routing.rounds import ConnectionMemory, Rounds
 from proxy.routing.table import RoutingTable
 from proxy.wire.limits import MAX_HEAD
-from proxy.wire.request_head import RequestHead, RequestHeadReader
+from proxy.wire.request_frame import RequestHead
+from proxy.wire.request_head import RequestHeadReader
 from proxy.wire.request_reader import feed_head
 
 PIN_WAIT = 2.0

@@ -48,7 +48,8 @@ from proxy.wire.express import set_out
 from proxy.wire.handshakes import Handshakes
 from proxy.wire.listener import Listener
 from proxy.wire.patience import TICK, Patience
-from proxy.wire.request_head import Alike, Frame, RequestHead, RequestHeadReader
+from proxy.wire.request_frame import Alike, Frame, RequestHead
+from proxy.wire.request_head import RequestHeadReader
 from proxy.wire.search import Searches
 from proxy.wire.surroundings import Surroundings
 from proxy.wire.turns import admit

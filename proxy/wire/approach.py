@@ -16,7 +16,7 @@ from proxy.wire.attempts import Attempts, Next
 from proxy.wire.backend import BackendConnection
 from proxy.wire.client import ClientConnection
 from proxy.wire.destination import Destination
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_frame import RequestHead
 from proxy.wire.surroundings import Surroundings
 from proxy.wire.turns import Turn
 

@@ -18,7 +18,7 @@ from proxy.routing.retries import (
 from proxy.routing.rounds import LISTS
 from proxy.wire.client import ClientConnection
 from proxy.wire.destination import Destination
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_frame import RequestHead
 from proxy.wire.surroundings import Surroundings
 
 

@@ -18,7 +18,7 @@ from proxy.routing.rounds import LISTS, ConnectionMemory, Rounds
 from proxy.routing.routes import Route
 from proxy.routing.table import RoutingTable
 from proxy.wire.destination import Lane
-from proxy.wire.request_head import Frame
+from proxy.wire.request_frame import Frame
 
 _MOST_NAMES = 16_384  # tool names remembered where routes ask for them, of all kinds of requests together
 _LONGEST_NAME = 100  # characters; clients choose what is longer

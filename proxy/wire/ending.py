@@ -7,7 +7,7 @@ from proxy.wire.approach import Approach
 from proxy.wire.client import ClientConnection
 from proxy.wire.listening import Listening
 from proxy.wire.relay import Relay
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_frame import RequestHead
 from proxy.wire.response_head import error_response
 
 

@@ -24,7 +24,7 @@ from proxy.wire.listening import Listening
 from proxy.wire.outgoing import KEPT_LIMIT, Outgoing
 from proxy.wire.probe import Probe
 from proxy.wire.relay import Relay
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_frame import RequestHead
 from proxy.wire.surroundings import Surroundings
 from proxy.wire.tending import Tending
 from proxy.wire.to_many import ToMany, pass_on

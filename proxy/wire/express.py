@@ -21,7 +21,7 @@ from proxy.wire.forwarding import start_for_backend
 from proxy.wire.learning import Lessons, note_lesson
 from proxy.wire.outgoing import host_for, target_for
 from proxy.wire.relay import Relay
-from proxy.wire.request_head import Alike, Frame, head_of
+from proxy.wire.request_frame import Alike, Frame, head_of
 from proxy.wire.response_head import ResponseHead, response_for_client
 from proxy.wire.surroundings import Surroundings
 

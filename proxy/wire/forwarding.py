@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from proxy.routing import headers as fields
-from proxy.wire.request_head import Frame, RequestHead
+from proxy.wire.request_frame import Frame, RequestHead
 
 _MAX_SENT = 8  # heads kept ready per frame: with `host: backend` there is one for each backend
 

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 MAX_HEAD = 64 * 1024  # bytes
 MAX_FIELDS = 200
+MAX_ROUTING_VALUE = 8 * 1024  # bytes of one Mcp-* value
 OWS = b" \t"
 MANY_PIECES = 512
 """Chunks in one read from which on the connection rests for a turn of the loop: libuv hands out up to 8 MB a turn, and

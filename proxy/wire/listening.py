@@ -22,7 +22,7 @@ from proxy.wire.framing import as_chunk
 from proxy.wire.merging import Ending, Merger
 from proxy.wire.part import Part, Spawn, address_of
 from proxy.wire.probe import Probe
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_frame import RequestHead
 from proxy.wire.response_head import ResponseHead, merged_for_client
 from proxy.wire.surroundings import Surroundings
 

@@ -9,7 +9,7 @@ from proxy.routing.routes import Route
 from proxy.wire.client import ClientConnection
 from proxy.wire.destination import Destination, Lane
 from proxy.wire.forwarding import request_for_backend
-from proxy.wire.request_head import Frame, RequestHead
+from proxy.wire.request_frame import Frame, RequestHead
 
 KEPT_LIMIT = 64 * 1024
 """Bytes of a request's body kept while its backend is dialled, and for a request that may have to be sent again."""

@@ -16,7 +16,7 @@ from proxy.wire.destination import Destination, Lane
 from proxy.wire.events import MESSAGE_LIMIT, reader_for
 from proxy.wire.framing import as_chunk
 from proxy.wire.learning import Lessons, Watch, note_lesson, note_session
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_frame import RequestHead
 from proxy.wire.response_head import ResponseHead, response_for_client
 from proxy.wire.surroundings import Surroundings
 

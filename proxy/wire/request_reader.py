@@ -10,7 +10,8 @@ from proxy.routing.errors import BadRequest, FramingError, HeadTooLarge, ProxyEr
 from proxy.wire.framing import BodyCursor, Chunks, cursor_for
 from proxy.wire.limits import MAX_HEAD
 from proxy.wire.parsing import DUE, ONLY_END, into
-from proxy.wire.request_head import Frame, RequestHead, RequestHeadReader
+from proxy.wire.request_frame import Frame, RequestHead
+from proxy.wire.request_head import RequestHeadReader
 
 _MAX_EMPTY_LINES = 8  # before a request line (RFC 9112, 2.2)
 _CR = 13

@@ -4,7 +4,8 @@ from typing import Protocol, TypeVar
 
 from proxy.routing.errors import ProxyError
 from proxy.wire.patience import Patience
-from proxy.wire.request_head import Alike, Frame, RequestHead, RequestHeadReader
+from proxy.wire.request_frame import Alike, Frame, RequestHead
+from proxy.wire.request_head import RequestHeadReader
 from proxy.wire.response_head import ResponseHead
 
 Client = TypeVar("Client", contravariant=True)

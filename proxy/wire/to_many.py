@@ -12,7 +12,7 @@ from proxy.wire.listening import Audience, Listening
 from proxy.wire.outgoing import Outgoing
 from proxy.wire.probe import Probe
 from proxy.wire.relay import Relay
-from proxy.wire.request_head import RequestHead
+from proxy.wire.request_frame import RequestHead
 from proxy.wire.search import BODY_LIMIT
 from proxy.wire.surroundings import Surroundings
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.routing.errors import BadResponse, ProxyError
-from proxy.wire.request_head import Frame, RequestHeadReader
+from proxy.wire.request_frame import Frame
+from proxy.wire.request_head import RequestHeadReader
 from proxy.wire.response_head import ResponseFrame, ResponseHeadReader
 from tests.corpus.all_cases import ANSWERS, REQUESTS
 from tests.corpus.inside import ANSWER, Inside

@@ -3,7 +3,8 @@
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from proxy.wire.forwarding import Forwarded, request_for_backend
-from proxy.wire.request_head import RequestHead, RequestHeadReader
+from proxy.wire.request_frame import RequestHead
+from proxy.wire.request_head import RequestHeadReader
 
 WANTED = frozenset({b"x-tenant", b"authorization"})
 FROM_CLIENT = Forwarded(b"192.0.2.7", trusted=False, scheme=b"http")

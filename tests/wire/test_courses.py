@@ -14,7 +14,8 @@ from proxy.routing.routes import Match, Pattern, Route
 from proxy.routing.table import RoutingTable
 from proxy.wire.courses import Courses, Heading
 from proxy.wire.destination import Lane
-from proxy.wire.request_head import Frame, RequestHeadReader
+from proxy.wire.request_frame import Frame
+from proxy.wire.request_head import RequestHeadReader
 
 OPEN = Admission(hosts=None, origins=None)
 ROUTES = [

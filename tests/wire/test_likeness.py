@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from proxy.routing.errors import ProxyError
 from proxy.routing.headers import RoutingHeaders
-from proxy.wire.request_head import MAX_ROUTING_VALUE, Frame, RequestHeadReader
+from proxy.wire.limits import MAX_ROUTING_VALUE
+from proxy.wire.request_frame import Frame
+from proxy.wire.request_head import RequestHeadReader
 from proxy.wire.request_reader import RequestReader
 from tests.wire.request_heads import LINES, STARTS, WANTED, parses, text
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from proxy.routing.errors import ProxyError
 from proxy.routing.headers import FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO
 from proxy.wire.forwarding import Forwarded
-from proxy.wire.limits import MAX_FIELDS
-from proxy.wire.request_head import MAX_ROUTING_VALUE, Frame, RequestHeadReader
+from proxy.wire.limits import MAX_FIELDS, MAX_ROUTING_VALUE
+from proxy.wire.request_frame import Frame
+from proxy.wire.request_head import RequestHeadReader
 from tests.wire.request_heads import FROM_CLIENT, FROM_PROXY, LINES, STARTS, WANTED, for_backend, parses, text
 
 MODERN_CALL = [

@@ -3,8 +3,8 @@
 import pytest
 
 from proxy.routing.errors import DuplicateHeader, HeadTooLarge
-from proxy.wire.limits import MAX_FIELDS, MAX_HEAD
-from proxy.wire.request_head import MAX_PARAMS, MAX_ROUTING_VALUE
+from proxy.wire.limits import MAX_FIELDS, MAX_HEAD, MAX_ROUTING_VALUE
+from proxy.wire.request_head import MAX_PARAMS
 from tests.wire.request_heads import read, text
 
 

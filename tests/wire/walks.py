@@ -16,7 +16,7 @@ from proxy.routing.pools import Pool
 from proxy.snapshot import Histogram
 from proxy.wire.express import Express
 from proxy.wire.framing import Chunks
-from proxy.wire.request_head import Frame
+from proxy.wire.request_frame import Frame
 from proxy.wire.response_reader import ResponseReader
 from tests.wire.harness import (
     BackendSide,
