@@ -12,6 +12,7 @@ Rules:
 import asyncio
 import json
 import os
+import stat
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,11 @@ class FileSource:
         return tuple(sorted(found.values(), key=lambda backend: backend.id))
 
     def _contents(self, file: Path) -> tuple[_State, Found]:
-        with file.open("rb") as opened:
-            stat = os.fstat(opened.fileno())
-            state = os.path.realpath(file), stat.st_ino, stat.st_mtime_ns, stat.st_size
+        with open(file, "rb", opener=_without_waiting) as opened:
+            status = os.fstat(opened.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise DiscoveryFailure("unreadable", f"{file}: no regular file")
+            state = os.path.realpath(file), status.st_ino, status.st_mtime_ns, status.st_size
             known = self._read.get(file)
             if known is not None and known[0] == state:
                 return known
@@ -80,6 +83,11 @@ class FileSource:
             return state, tuple(backends_in(_parsed(file, raw), self._recipe))
         except ValueError as error:
             raise DiscoveryFailure("malformed", f"{file}: {error}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe would keep the look, and with it the end of the process, until somebody writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _parsed(file: Path, raw: bytes) -> Any:
