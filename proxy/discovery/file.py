@@ -2,7 +2,8 @@
 
 Rules:
 * The set is that of all files together, and none if one of them cannot be read: a part is not the whole. Of targets
-  that are listed twice the first counts. An empty list is an answer; no file at all is a failure.
+  that are listed twice the first counts. An empty list is an answer; no file at all is a failure, as is a pipe or a
+  device.
 * Files are looked at each LOOK seconds, and read when one has changed, be it by a link on the way to it. They are to be
   replaced whole, by renaming; one that is read half written does no harm, if it does not parse or is whole again soon.
 * Labels are Prometheus's affair, but for __scheme__, which must not contradict the configuration, and three of our own:
