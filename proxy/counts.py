@@ -55,10 +55,16 @@ class _Labels(NamedTuple):
 
 
 class _Cell:
-    __slots__ = ("at_once", "bytes_in", "bytes_out", "durations", "first_bytes", "labels", "stale")
+    __slots__ = ("answers", "at_once", "bytes_in", "bytes_out", "durations", "first_bytes", "kin", "labels", "stale")
 
     def __init__(self, labels: _Labels) -> None:
         self.labels = labels
+        self.kin = labels._replace(backend="")
+        """What it has in common with the cells of other backends."""
+        self.answers: Values | None = None
+        """The series that its answers belong to."""
+        if labels.backend_class and labels.backend:
+            self.answers = labels.pool, labels.backend, _CLASSES.get(labels.backend_class, _OTHER)
         self.stale = False
         """True once its counts are another's."""
         self.durations = Histogram()
@@ -83,21 +89,9 @@ class _Cell:
         self.bytes_in += other.bytes_in
         self.bytes_out += other.bytes_out
 
-    def add_to(self, snapshot: Snapshot) -> None:
-        """Adds all but the histograms, of which there are better many at once."""
-        labels, count = self.labels, sum(self.durations.counts) + sum(self.at_once.counts)
-        snapshot.requests[labels.route, labels.method, str(labels.status)] += count
-        snapshot.bytes_in[labels.pool,] += self.bytes_in
-        snapshot.bytes_out[labels.pool,] += self.bytes_out
-        if labels.backend_class and labels.backend:
-            status_class = _CLASSES.get(labels.backend_class, _OTHER)
-            snapshot.responses[labels.pool, labels.backend, status_class] += count
-        if labels.source:
-            snapshot.decisions[labels.pool, labels.kind, labels.source, labels.outcome] += count
-        if labels.error == _CLIENT_GONE:
-            snapshot.hangups[()] += count
-        elif labels.error:
-            snapshot.rejected[labels.error,] += count
+    @property
+    def count(self) -> int:
+        return sum(self.durations.counts) + sum(self.at_once.counts)
 
 
 class Counts:
@@ -215,18 +209,11 @@ class Counts:
         self._fold_departed()
         snapshot = usage()
         snapshot.workers[()] = 1
-        durations: defaultdict[Values, list[Histogram]] = defaultdict(list)
-        first_bytes: defaultdict[Values, list[Histogram]] = defaultdict(list)
+        kin: defaultdict[_Labels, list[_Cell]] = defaultdict(list)
         for cell in self._cells.values():
-            cell.add_to(snapshot)
-            labels = cell.labels
-            durations[labels.route, labels.method] += (cell.durations, cell.at_once)
-            if labels.backend_class:
-                first_bytes[labels.pool, labels.method] += (cell.first_bytes, cell.at_once)
-        for values, histograms in durations.items():
-            snapshot.durations[values].add(*histograms)
-        for values, histograms in first_bytes.items():
-            snapshot.first_bytes[values].add(*histograms)
+            kin[cell.kin].append(cell)
+        for labels, cells in kin.items():
+            _add(labels, cells, snapshot)
         for (reason, status), count in self._rejected.items():
             snapshot.requests["", _OTHER, str(status)] += count
             snapshot.rejected[reason,] += count
@@ -274,3 +261,26 @@ class Counts:
                 del self._cells[key]
                 cell.stale = True
                 self._cell(labels._replace(backend="")).add(cell)
+
+
+def _add(labels: _Labels, cells: list[_Cell], snapshot: Snapshot) -> None:
+    """Adds cells that differ in their backends alone: many at once, since a fleet has thousands."""
+    at_once, durations = Histogram(), Histogram()
+    at_once.add(*[cell.at_once for cell in cells])
+    durations.add(at_once, *[cell.durations for cell in cells])
+    count = sum(durations.counts)
+    snapshot.durations[labels.route, labels.method].add(durations)
+    if labels.backend_class:
+        snapshot.first_bytes[labels.pool, labels.method].add(at_once, *[cell.first_bytes for cell in cells])
+    snapshot.requests[labels.route, labels.method, str(labels.status)] += count
+    snapshot.bytes_in[labels.pool,] += sum([cell.bytes_in for cell in cells])
+    snapshot.bytes_out[labels.pool,] += sum([cell.bytes_out for cell in cells])
+    for cell in cells:
+        if cell.answers is not None:
+            snapshot.responses[cell.answers] += cell.count
+    if labels.source:
+        snapshot.decisions[labels.pool, labels.kind, labels.source, labels.outcome] += count
+    if labels.error == _CLIENT_GONE:
+        snapshot.hangups[()] += count
+    elif labels.error:
+        snapshot.rejected[labels.error,] += count

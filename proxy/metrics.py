@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, PlatformCollecto
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from proxy.snapshot import BUCKETS, Histogram, Snapshot, Values
+from proxy.together import Together
 
 Held: TypeAlias = Mapping[tuple[str, str], int | None]
 """Tasks held by each (pool, backend id), None where that is not known; those with none may be missing."""
@@ -26,6 +27,7 @@ class Metrics:
         self._version = version
         self._snapshot = snapshot
         self._held = held
+        self._rendered = Together(self._render)
 
     def snapshot(self) -> Snapshot:
         """The numbers that are told, as they were last heard of."""
@@ -33,6 +35,9 @@ class Metrics:
 
     async def render(self) -> tuple[bytes, str]:
         """Everything in Prometheus's text format, and the content type of that."""
+        return await self._rendered()
+
+    async def _render(self) -> tuple[bytes, str]:
         held = await self._held()
         # A fleet makes thousands of lines; writing them out must not stop the loop.
         return await asyncio.to_thread(exposition, self._snapshot(), held=held, version=self._version)

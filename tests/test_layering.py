@@ -39,7 +39,7 @@ ROWS = [
         "wire.conversation wire.backend",
         "wire.request_reader wire.response_reader",
         "wire.sinks",
-        "background wire.tls wire.line wire.closing",
+        "background together wire.tls wire.line wire.closing",
         "config",
         "wire.forwarding wire.parsing",
         "wire.request_head wire.response_head wire.events wire.merging wire.framing wire.comments wire.quiet",

@@ -4,10 +4,13 @@ Rules:
 * /metrics, /healthz, /readyz and the dashboard's files are open; /api needs the token, where one is set.
 * Every request names this server in Host (a page elsewhere can point its own name at our address), and comes from no
   other origin's page. What changes something, or has a body, is a POST of JSON, which no page's form can send.
-* No answer holds a token, a task's id or a client's data.
+* No answer holds a token, a task's id or a client's data; nor does the log, of requests that cannot be read.
+* Connections are few, and who comes is heard: nobody can take the descriptors that clients need, or shut operators out.
 """
 
+import asyncio
 import hmac
+import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -15,6 +18,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Protocol
 
 from aiohttp import hdrs, web
+from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from proxy.control.backends import Backends, SetDraining
@@ -27,11 +31,22 @@ from proxy.routing.pools import Pool
 
 PATHS = ("/metrics", "/healthz", "/readyz", "/api/pools", "/api/pools/{pool}/spread", "/api/overview")
 POSTS = ("/api/backends/{pool}/{id}/drain", "/api/backends/{pool}/{id}/undrain", "/api/explain", "/api/reload")
+MOST_CONNECTIONS = 64
+"""Of them all; scrapers, probes, dashboards and commands are few, and clients need the descriptors."""
 SHUTDOWN_WAIT = 1.0
 """Seconds that answers under way have at the end; a scrape takes some milliseconds."""
 
 _AUTHORITY = re.compile(r"(?:(https?)://)?(\[[0-9a-f:.]+\]|[^\s:/?#@\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
 _DEFAULT_PORT = {"http": 80, "https": 443}
+_FIELDS = {
+    hdrs.CACHE_CONTROL: "no-store",
+    hdrs.SERVER: "mcp-routing-proxy",  # not whose code serves it, and in which version
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of all answers, for browsers and caches on the way."""
+
+log = logging.getLogger("proxy.admin")
 
 
 class Scrape(Numbers, Protocol):
@@ -71,6 +86,7 @@ def admin_app(
     backends = Backends(pools, pins, refresh, set_draining, clock, version, discovery)
     numbers = Overview(metrics, pools, refresh, version)
     app = web.Application(middlewares=[_errors_as_json, _own_host_only(allowed_hosts)])
+    app.on_response_prepare.append(_guarded)
     app.router.add_get("/", admin.index)
     app.router.add_get("/metrics", admin.metrics)
     app.router.add_get("/healthz", admin.health)
@@ -106,14 +122,44 @@ class AdminServer:
 
 async def serve_admin(app: web.Application, sock: socket.socket) -> AdminServer:
     """Serves on a listening socket, which is the server's from then on."""
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_WAIT)
+    log.addFilter(_is_ours)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_WAIT, logger=log)
     await runner.setup()
     try:
-        await web.SockSite(runner, sock).start()
+        await _Site(runner, sock).start()
     except BaseException:
         await runner.cleanup()
         raise
     return AdminServer(runner)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """False for what aiohttp tells of requests that it cannot read: their bytes, a token among them, line by line."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+async def _guarded(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_FIELDS)
+
+
+class _Site(web.SockSite):
+    """Serves MOST_CONNECTIONS at once: beyond that the oldest one goes, so that whoever comes is heard."""
+
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._newcomer, sock=self._sock, backlog=self._backlog)
+
+    def _newcomer(self) -> asyncio.BaseProtocol:
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("the runner is not set up")
+        there = server.connections  # the oldest first; those that were cut just now may still be among them
+        for oldest in there[: max(0, len(there) + 1 - MOST_CONNECTIONS)]:
+            if oldest.transport is not None:
+                oldest.transport.abort()  # `close` would wait for who does not read
+        return server()
 
 
 class _Admin:

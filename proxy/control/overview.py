@@ -14,6 +14,7 @@ from aiohttp import web
 from proxy.routing.pools import Pool
 from proxy.routing.spread import Spread, spread_of
 from proxy.snapshot import BUCKETS, Histogram, Histograms, Series, Snapshot
+from proxy.together import Together
 
 
 class Numbers(Protocol):
@@ -38,13 +39,16 @@ class Overview:
         self._pools = pools
         self._refresh = refresh
         self._version = version
+        self._told = Together(self._tell)
 
     async def overview(self, request: web.Request) -> web.Response:
         """The numbers by their labels."""
+        return web.Response(text=await self._told(), content_type="application/json")
+
+    async def _tell(self) -> str:
         await self._refresh()
         # A fleet has thousands of numbers; writing them out must not stop the loop.
-        text = await asyncio.to_thread(self._text, self._numbers.snapshot(), self._pools())
-        return web.Response(text=text, content_type="application/json")
+        return await asyncio.to_thread(self._text, self._numbers.snapshot(), self._pools())
 
     async def spread(self, request: web.Request) -> web.Response:
         """How new work is spread in a pool; with `?without=` a backend's id, how it would be without that one."""

@@ -2,7 +2,8 @@
 
 Rules:
 * The set is that of all files together, and none if one of them cannot be read: a part is not the whole. Of targets
-  that are listed twice the first counts. An empty list is an answer; no file at all is a failure.
+  that are listed twice the first counts. An empty list is an answer; no file at all is a failure, as is a pipe or a
+  device.
 * Files are looked at each LOOK seconds, and read when one has changed, be it by a link on the way to it. They are to be
   replaced whole, by renaming; one that is read half written does no harm, if it does not parse or is whole again soon.
 * Labels are Prometheus's affair, but for __scheme__, which must not contradict the configuration, and three of our own:
@@ -12,6 +13,7 @@ Rules:
 import asyncio
 import json
 import os
+import stat
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,9 +69,11 @@ class FileSource:
         return tuple(sorted(found.values(), key=lambda backend: backend.id))
 
     def _contents(self, file: Path) -> tuple[_State, Found]:
-        with file.open("rb") as opened:
-            stat = os.fstat(opened.fileno())
-            state = os.path.realpath(file), stat.st_ino, stat.st_mtime_ns, stat.st_size
+        with open(file, "rb", opener=_without_waiting) as opened:
+            status = os.fstat(opened.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise DiscoveryFailure("unreadable", f"{file}: no regular file")
+            state = os.path.realpath(file), status.st_ino, status.st_mtime_ns, status.st_size
             known = self._read.get(file)
             if known is not None and known[0] == state:
                 return known
@@ -80,6 +84,11 @@ class FileSource:
             return state, tuple(backends_in(_parsed(file, raw), self._recipe))
         except ValueError as error:
             raise DiscoveryFailure("malformed", f"{file}: {error}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe would keep the look, and with it the end of the process, until somebody writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _parsed(file: Path, raw: bytes) -> Any:

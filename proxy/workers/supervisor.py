@@ -27,6 +27,7 @@ from proxy.routing.backends import Backend
 from proxy.routing.pools import Pool, Standing
 from proxy.routing.telling import Told
 from proxy.snapshot import Snapshot
+from proxy.together import Together
 from proxy.version import proxy_version
 from proxy.workers.channel import Message
 from proxy.workers.crew import Crew
@@ -82,6 +83,7 @@ class Supervisor:
             clock=time.monotonic,
             version=proxy_version(),
         )
+        self._refresh = Together(self._report)
         self._discovery = Discovery(
             self._background, pools=lambda: self.pools, changed=self._set_found, clock=time.monotonic
         )
@@ -201,7 +203,7 @@ class Supervisor:
             self._crew.tell("forget", pool=pool, backend=backend)
 
     # ---- for the admin interface
-    async def _refresh(self) -> None:
+    async def _report(self) -> None:
         """Lets all workers report, and brings the picture of their pools up to date."""
         await asyncio.gather(*(hand.ask("report") for hand in self._crew.ready if not hand.stalled))
         self._picture.refresh(self._crew.ready)

@@ -4,14 +4,14 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from proxy.control.admin import AdminServer, admin_app, serve_admin
+from proxy.control.admin import MOST_CONNECTIONS, AdminServer, admin_app, serve_admin
 from proxy.counts import Counts
 from proxy.explaining import Question
 from proxy.metrics import Metrics
@@ -469,6 +469,78 @@ async def test_a_client_that_leaves_ends_its_request(serve: Serve, monkeypatch: 
     await writer.wait_closed()
     await asyncio.wait_for(asyncio.wait({pins.answer}), DEADLINE)
     assert pins.answer.cancelled()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /metrics HTTP/1.1\r\n",
+        b"POST /api/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n",
+    ],
+)
+async def test_a_flood_of_connections_takes_few_descriptors_and_shuts_nobody_out(
+    serve: Serve, scene: Scene, sent: bytes
+) -> None:
+    server = await serve(scene.app(), "127.0.0.1")
+    async with AsyncExitStack() as stack:
+        readers = []
+        for _ in range(MOST_CONNECTIONS + 20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            stack.callback(writer.close)
+            writer.write(sent)
+            readers.append(reader)
+        answer = await raw(
+            "127.0.0.1", server.port, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        assert answer.startswith("HTTP/1.1 200 ")
+        async with asyncio.timeout(DEADLINE):
+            for reader in readers[:21]:  # the oldest, one of them for the last one that came
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        assert not any(reader.at_eof() for reader in readers[21:])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        f"GET /api/pools HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\x01\r\n\r\n",
+        f"GET /api/pools HTTP/1.1\r\nHost: localhost\r\nAuthorization Bearer {TOKEN}\r\n\r\n",
+        f"GET /{TOKEN}{'x' * 9000} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        f"{TOKEN}\r\n\r\n",
+    ],
+)
+async def test_a_request_that_cannot_be_read_leaves_nothing_in_the_log(
+    serve: Serve, scene: Scene, head: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await serve(scene.app(token=TOKEN), "127.0.0.1")
+    assert (await raw("127.0.0.1", server.port, head)).startswith("HTTP/1.0 400 ")
+    assert caplog.text == ""
+
+
+async def test_a_handler_that_fails_is_told_of_in_the_log(
+    serve: Serve, scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(scene, "refresh", fail)
+    server = await serve(scene.app(), "127.0.0.1")
+    answer = await raw(
+        "127.0.0.1", server.port, "GET /api/pools HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    assert answer.startswith("HTTP/1.1 500 ")
+    assert "RuntimeError: a mistake of ours" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/", "/api/pools", "/api/overview", "/nothing"])
+async def test_answers_are_guarded_by_their_headers(client: Client, guarded: Client, path: str) -> None:
+    for who in (client, guarded):
+        fields = (await who.get(path)).headers
+        assert fields["Cache-Control"] == "no-store"
+        assert fields["X-Content-Type-Options"] == "nosniff"
+        assert fields["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert fields["Server"] == "mcp-routing-proxy"
 
 
 async def test_a_reload_is_told_of(client: Client, scene: Scene) -> None:

@@ -1,5 +1,6 @@
 """What is particular to files: what they may say, many of them, links, and the mistakes that keep the last set."""
 
+import asyncio
 import json
 import os
 from contextlib import aclosing
@@ -158,3 +159,21 @@ async def test_a_folder_in_place_of_a_file_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(DiscoveryFailure) as failure:
         await look(FileSource(FileRecipe(tmp_path / "t.json")))
     assert failure.value.reason == "unreadable"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "device"])
+async def test_what_is_no_regular_file_is_a_failure_and_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    """Opening a pipe waits for somebody who writes, and nobody may."""
+    target = tmp_path / "t.json"
+    if kind == "device":
+        target.symlink_to("/dev/zero")
+    else:
+        pipe = target if kind == "pipe" else tmp_path / "pipe"
+        os.mkfifo(pipe)
+        if kind == "link to a pipe":
+            target.symlink_to(pipe)
+    async with asyncio.timeout(5):
+        with pytest.raises(DiscoveryFailure) as failure:
+            await look(FileSource(FileRecipe(target)))
+    assert failure.value.reason == "unreadable"
+    assert str(failure.value) == f"{target}: no regular file"
