@@ -84,8 +84,8 @@ class RedisPinStore:
     def fresh(self, key: PinKey) -> tuple[Pin, float | None] | None:
         now = self._clock()
         known = self._known.look_up(key, now)
-        if known is None or now >= known.stale or not self._known.is_current(key, known, now):
-            return None
+        if known is None or known.told is None or now >= known.stale or not self._known.is_current(key, known, now):
+            return None  # as where Redis lost it: whoever hears of the task tells it again
         return known.pin, known.ttl
 
     def peek(self, key: PinKey) -> Answer[Pin | None]:

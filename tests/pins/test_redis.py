@@ -166,6 +166,20 @@ async def test_a_flushed_redis_learns_from_polls_what_it_lost(world: RedisWorld,
     assert await now(store.get(K[2])) == Pin("b")
 
 
+async def test_a_pin_that_redis_lost_is_not_fresh_until_it_is_told(world: RedisWorld, client: Redis) -> None:
+    """So whoever hears of its task tells it again, and nobody has to wait for the turn of what was lost."""
+    store = world.make()
+    await now(store.put(K[0], "pool", "a", ttl=60.0))
+    assert store.fresh(K[0]) == (Pin("a"), 60.0)
+    await client.flushall()
+    store._known.restore(world.clock())
+    assert store.fresh(K[0]) is None
+    store.refresh(K[0], ttl=60.0)
+    await settled(store)
+    assert store.fresh(K[0]) == (Pin("a"), 60.0)
+    assert await now(world.make().held()) == {("pool", "a"): 1}
+
+
 async def test_a_flushed_redis_is_noticed_and_told_everything(world: RedisWorld, client: Redis) -> None:
     """What was lost is held for a while only, unless it is heard of: another proxy may have finished it."""
     store, other = world.make(ttl=10_000.0), world.make(ttl=10_000.0)

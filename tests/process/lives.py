@@ -139,12 +139,18 @@ class Life(ProxyProcess):
 
     async def adopt(self, drains: int = 1) -> None:
         """Waits until so many generations drain, and turns to the one that serves."""
-        before = self.pid
         await self.until_said("draining, at most", drains)
-        (self.pid,) = generations_under(before)
+        (self.pid,) = generations_under(self.pid) or self._orphans()
         self.generations.append(self.pid)
         found = [line for line in self.command.complaints.splitlines() if "serving on" in line][-1].split()
         self.port, self.admin_port = int(found[-6].rstrip(",")), int(found[-1])
+
+    def _orphans(self) -> list[int]:
+        """The generation after one that has ended already."""
+        own = str(self.file).encode()
+        pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+        unknown = [pid for pid in pids if pid not in self.generations]
+        return [pid for pid in unknown if own in (words := words_of(pid)) and WORKER not in words]
 
     async def gone(self, pid: int) -> None:
         """Waits until this process has ended."""
