@@ -166,11 +166,13 @@ class RedisPinStore:
             if not isinstance(reply, list) or not reply:
                 _fail(answer, _error(reply))
                 return
-            if self._writer.room.counts_known(self._clock(), life=self._ttl):
+            self._writer.note_epoch(reply[0])
+            if self._writer.is_settling:
+                _fail(answer, PinStoreError("Redis lost its data, and is being told what was held"))
+            elif self._writer.room.counts_known(self._clock(), life=self._ttl):
                 _answer(answer, counts_in(reply))
             else:
                 _fail(answer, PinStoreError("Redis may have dropped what it was told of held tasks"))
-            self._writer.note_epoch(reply[0])
 
         self._link.send(INFO, self._writer.note_info)
         self._link.send(counting(), done)

@@ -24,6 +24,8 @@ _TOGETHER = 200  # pins told later, at a time: requests under way find room betw
 _REFUSED_PAUSE = 5.0  # seconds before a Redis that refuses to write is asked again
 _RESTORED_A_SECOND = 500  # pins that Redis lost; all that a process can know in some minutes
 _BETWEEN_RESTORES = 300.0  # seconds; a Redis that loses its data again and again is not told all of them each time
+SETTLING = 3.0
+"""Seconds in which every process has found a Redis that came back, and told it what it had lost."""
 _LOOK = 10.0  # seconds between two looks at whether Redis has its data
 
 log = logging.getLogger("proxy")
@@ -43,6 +45,7 @@ class RedisWriter:
         self._looking = False
         self._warned = False
         self._restored_at = float("-inf")
+        self._lost_at = float("-inf")
         self._restoring_later = False
 
     def tell(self, key: PinKey, known: Known, mode: Mode, now: float) -> None:
@@ -69,6 +72,8 @@ class RedisWriter:
 
     def note_epoch(self, epoch: object) -> None:
         """Redis named its epoch; by another one than before it is known to have lost its data."""
+        if self._epoch not in (None, epoch) and not self.room.dropped_since_mark:
+            self._lost_at = self._clock()
         if epoch is None:  # lost under an open connection
             naming, asking = naming_epoch(_word())
             self.link.send(naming, lambda reply: None)
@@ -78,6 +83,11 @@ class RedisWriter:
                 self._restore()
             self._epoch = epoch
             self.room.mark()
+
+    @property
+    def is_settling(self) -> bool:
+        """True shortly after Redis was seen to have lost its data: others may be about to tell it what they know."""
+        return self._clock() - self._lost_at < SETTLING
 
     def note_info(self, info: object) -> None:
         """Redis told of itself."""
