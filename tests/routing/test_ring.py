@@ -1,5 +1,6 @@
 """A ring prefers the same backends for a key always, in shares by weight, and moves few keys when it changes."""
 
+import tracemalloc
 from collections import Counter
 from itertools import islice
 
@@ -121,6 +122,19 @@ def test_what_is_remembered_stays_bounded_and_changes_no_answer(monkeypatch: pyt
         assert ring.order(key) == large.order(key)
         assert max(remembered()) <= 100
     assert min(remembered()) > 0
+
+
+def test_some_steps_on_a_large_ring_copy_nothing_of_it() -> None:
+    """Hot keys go a few steps with every request, and a ring of a thousand has 160,000 points."""
+    ring = Ring({f"b{number}": 1 for number in range(1000)})
+    ring.first("hot")
+    tracemalloc.start()
+    try:
+        assert len(list(islice(ring.walk("hot"), 100))) == 100
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64_000
 
 
 def test_shares_are_exact() -> None:
