@@ -100,8 +100,7 @@ SECTIONS = (
         32,
         ("proxy-4", "proxy-1000-routes", "proxy-1000-backends", "proxy-1000", "nginx", "nginx-1000-backends"),
         note="Of the 1,000 routes, 200 are for the names called, evenly spread; the others are exact names and globs. "
-        "With 1,000 backends the same work takes longer, in nginx as well: as many connections do not fit into the "
-        "caches of the processor. How much work it is, in calls and instructions, is in `bench/work.json`.",
+        "How much work a request is there, in calls and instructions, is in `bench/work.json`.",
     ),
 )
 
