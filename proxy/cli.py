@@ -25,7 +25,7 @@ from proxy.config.values import MOST_WORKERS
 from proxy.control.client import Unanswered
 from proxy.demo.run import run as run_demo
 from proxy.inspection import WrongUse, add_commands
-from proxy.process import raise_limits, settle_memory, share_time, stand_in
+from proxy.process import raise_limits, settle_memory, stand_in
 from proxy.routing.ring import Ring
 from proxy.serving import Source, serve
 from proxy.version import proxy_version
@@ -85,7 +85,6 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(options: argparse.Namespace) -> int:
     raise_limits()
     settle_memory()
-    share_time()
     successor = _run(serve(Source(options.config, os.environ, options.workers), watch=options.watch))
     return stand_in(successor.returncode) if successor is not None and os.getpid() == 1 else 0
 

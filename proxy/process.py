@@ -4,7 +4,6 @@ import gc
 import os
 import resource
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +20,6 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-
-
-def share_time() -> None:
-    """To be called before the first request. What threads write out for a scrape keeps requests waiting for 1 ms at a
-    time, not for 5: a request takes several turns. Where no thread runs it costs nothing.
-    """
-    sys.setswitchinterval(0.001)
 
 
 def raise_limits() -> None:

@@ -20,7 +20,7 @@ import uvloop
 from proxy.config import Config, parse
 from proxy.explaining import Question
 from proxy.pins.store import PinStore
-from proxy.process import raise_limits, settle_memory, share_time
+from proxy.process import raise_limits, settle_memory
 from proxy.routing.backends import Backend
 from proxy.routing.rounds import News, NewsKind
 from proxy.routing.telling import told_of
@@ -255,7 +255,6 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s %(name)s[{os.getpid()}]: %(message)s")
     raise_limits()
     settle_memory()
-    share_time()
     sock = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(sock.fileno(), False)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
